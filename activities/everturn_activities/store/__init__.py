@@ -1,0 +1,218 @@
+"""The store: the truth about sessions. One interface, whatever database stands behind it.
+
+Everything that can change between two processes is decided in one transaction here, with
+the session's row locked. Callers pass time in (seconds since 1970) through the store's clock.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from everturn.agents import AgentSpec
+from everturn.events import Draft
+from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
+from everturn.session import (
+    BeginTurn,
+    CheckInbox,
+    ContextHead,
+    Finished,
+    FinishTurn,
+    InboxHead,
+    Mode,
+    Placement,
+    PrepareStep,
+    SessionKey,
+    StepHead,
+    Stop,
+    TurnHead,
+)
+from everturn.views import AcceptedView, MessageView, SessionView, TurnView
+from everturn_activities.gateways import Usage
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """What a session is created with. `agent` and `model` are defaults for its messages."""
+
+    workspace: str
+    working_dir: str
+    agent: str = "default"
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Inbound:
+    """Something sent to a session, under the sender's id."""
+
+    id: str
+    kind: Literal["message", "cancel"]
+    message: UserMessage | None = None
+    mode: Mode = "queue"
+    agent: str | None = None
+    model: str | None = None
+    target: int | None = None
+    """The turn that a cancel is meant for; None means the open one."""
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Whom to signal once the commit is done."""
+
+    key: SessionKey
+    host_workflow_id: str | None
+    host_epoch: int
+
+
+@dataclass(frozen=True)
+class Accepted:
+    view: AcceptedView
+    wake: Wake | None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """For whom the next turn would run: what the first waiting message, or the open turn, names."""
+
+    agent: str
+    model: str | None
+    workspace: str
+    working_dir: str
+    pinned: str | None
+    """The hash of the open turn's spec."""
+
+
+@dataclass(frozen=True)
+class TakeoverNeeded:
+    """Another run hosts the session: ask Temporal which run is open, then call again."""
+
+    workflow_id: str
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Nothing waits: the run has nothing to do."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who runs a call: the worker instance, a nonce of this execution, and Temporal's task
+    token where the call is a queued activity."""
+
+    worker: str
+    nonce: str
+    task_token: bytes | None = None
+
+
+@dataclass(frozen=True)
+class CallStarted:
+    attempt: int
+
+
+@dataclass(frozen=True)
+class StoredCall:
+    """A tool call as journaled."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    malformed: str | None
+    state: Literal["proposed", "started", "done"]
+    attempt: int
+    worker: str | None
+    started_at: float | None
+    result: ToolResult | None
+
+
+@dataclass(frozen=True)
+class ToolStarted:
+    attempt: int
+    call: StoredCall
+
+
+@dataclass(frozen=True)
+class ToolInterrupted:
+    """A `once` call whose earlier attempt began and left no result."""
+
+    attempt: int
+    call: StoredCall
+
+
+@dataclass(frozen=True)
+class CompletedTool:
+    """An ended call; `attempt` fences it, 0 for one that was recorded without an intent row."""
+
+    index: int
+    attempt: int
+    result: ToolResult
+    duration_seconds: float
+
+
+@dataclass(frozen=True)
+class UnfinishedCall:
+    """A call that some worker began as a queued activity and did not end."""
+
+    worker: str
+    task_token: bytes
+
+
+class Store(Protocol):
+    # Sessions and their inboxes.
+    async def create_session(self, key: SessionKey, settings: SessionSettings) -> SessionView: ...
+    async def session(self, key: SessionKey) -> SessionView: ...
+    async def sessions(self, tenant: str, limit: int, before: str | None) -> list[SessionView]: ...
+    async def turns(self, key: SessionKey, first: int = 1) -> list[TurnView]: ...
+    async def messages(self, key: SessionKey, after: int, limit: int) -> list[MessageView]: ...
+    async def accept(self, key: SessionKey, inbound: Inbound) -> Accepted: ...
+    async def clear_host(self, wake: Wake) -> None: ...
+    async def left_asleep(self, older_than_seconds: float, limit: int) -> list[Wake]: ...
+    async def open_hosts(self, idle_seconds: float, limit: int) -> list[tuple[Wake, str]]: ...
+
+    # A turn.
+    async def assignment(self, key: SessionKey) -> Assignment | None: ...
+    async def begin_turn(
+        self, request: BeginTurn, spec: AgentSpec, takeover: bool = False
+    ) -> TurnHead | TakeoverNeeded | Idle: ...
+    async def check_inbox(self, request: CheckInbox) -> InboxHead: ...
+    async def prepare_step(self, request: PrepareStep, placement: Placement) -> ContextHead: ...
+    async def finish_turn(self, request: FinishTurn) -> Finished: ...
+    async def spec(self, key: SessionKey, turn: int) -> AgentSpec: ...
+    async def history(
+        self, key: SessionKey, upto: int
+    ) -> Sequence[UserMessage | AssistantMessage | ToolMessage]: ...
+    async def cancelled(self, key: SessionKey, turn: int) -> bool: ...
+
+    # The journal of model calls.
+    async def begin_model_call(
+        self, context: ContextHead, model: str, caller: Caller
+    ) -> CallStarted | StepHead: ...
+    async def complete_model_call(
+        self,
+        context: ContextHead,
+        attempt: int,
+        message: AssistantMessage,
+        stop: Stop,
+        usage: Usage,
+        cost_usd: float | None,
+        step: StepHead,
+        deltas: Sequence[Draft],
+    ) -> StepHead: ...
+
+    # The journal of tool calls.
+    async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...
+    async def begin_tool(
+        self, key: SessionKey, turn: int, step: int, index: int, epoch: int, caller: Caller,
+        once: bool,
+    ) -> ToolStarted | ToolInterrupted | ToolResult: ...  # fmt: skip
+    async def complete_tools(
+        self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
+    ) -> None: ...
+
+    # What dead workers left.
+    async def unfinished_calls(self) -> list[UnfinishedCall]: ...
+    async def durations(
+        self, kind: Literal["model", "tool"], name: str, limit: int
+    ) -> list[float]: ...
+
+    async def close(self) -> None: ...

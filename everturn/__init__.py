@@ -1,0 +1,5 @@
+"""The domain of Everturn: plain data and pure functions."""
+
+from everturn.tools import Effect, Tool, ToolContext, tool
+
+__all__ = ["Effect", "Tool", "ToolContext", "tool"]

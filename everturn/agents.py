@@ -1,0 +1,77 @@
+"""Agents: who works a turn, with which model, tools and limits."""
+
+import hashlib
+from typing import Literal
+
+from pydantic import Field
+
+from everturn.messages import Frozen
+from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
+
+STEPS_MAX = 50
+STALL_SECONDS = 45.0
+
+DEFAULT_PROMPT = (
+    "You are a careful assistant that works on the files of its working folder with the tools"
+    " that it is given. Use a tool when it settles a question better than a guess, say plainly"
+    " what you could not do, and end with a short answer."
+)
+
+
+class Agent(Frozen):
+    """A definition in the workspace.
+
+    `tools` names the tools that the model sees; None means all. `stall_seconds` is the
+    silence after which a model stream counts as dead. `tool_role` says how results go
+    to the model: as messages of role `tool`, or as one user message.
+    """
+
+    name: str = "default"
+    description: str = ""
+    prompt: str = DEFAULT_PROMPT
+    model: str = "openai/gpt-5-mini"
+    base_url: str | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    tokens_max: int | None = Field(default=None, ge=1)
+    tools: tuple[str, ...] | None = None
+    steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
+    stall_seconds: float = Field(default=STALL_SECONDS, gt=0)
+    tool_role: bool = True
+
+
+class ToolSpec(Frozen):
+    """A tool as a model is told of it, and as the runtime must treat it.
+
+    `source` is `builtin` or the workspace file that the function stands in.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, object]
+    effect: Effect = "once"
+    quick: bool = False
+    timeout_seconds: float = TOOL_TIMEOUT_SECONDS
+    source: str = "builtin"
+
+
+class AgentSpec(Frozen):
+    """All that a turn runs under, pinned by its hash when the turn begins.
+
+    `settings_error` tells why the workspace could not be read; such a turn ends with
+    that reason as its outcome.
+    """
+
+    agent: Agent
+    tools: tuple[ToolSpec, ...] = ()
+    workspace: str
+    working_dir: str
+    settings_error: str | None = None
+    version: Literal[1] = 1
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the spec's JSON, in hex."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    def tool(self, name: str) -> ToolSpec | None:
+        return next((tool for tool in self.tools if tool.name == name), None)

@@ -1,0 +1,1 @@
+"""What a model is sent: a composed context is a value."""

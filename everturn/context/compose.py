@@ -1,0 +1,37 @@
+"""From an agent and a history to one request."""
+
+from collections.abc import Sequence
+
+from everturn.agents import AgentSpec, ToolSpec
+from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
+
+
+class Context(Frozen):
+    """One request to a model. Rebuilt for each step, never stored as history."""
+
+    model: str
+    system: str
+    messages: tuple[UserMessage | AssistantMessage | ToolMessage, ...]
+    tools: tuple[ToolSpec, ...]
+    base_url: str | None = None
+    temperature: float | None = None
+    tokens_max: int | None = None
+    tool_role: bool = True
+    stall_seconds: float = 45.0
+
+
+def compose(
+    spec: AgentSpec, history: Sequence[UserMessage | AssistantMessage | ToolMessage]
+) -> Context:
+    agent = spec.agent
+    return Context.model_construct(
+        model=agent.model,
+        system=agent.prompt,
+        messages=tuple(history),
+        tools=spec.tools,
+        base_url=agent.base_url,
+        temperature=agent.temperature,
+        tokens_max=agent.tokens_max,
+        tool_role=agent.tool_role,
+        stall_seconds=agent.stall_seconds,
+    )

@@ -1,0 +1,89 @@
+"""Every exception of ours, drawn as a tree.
+
+    EverturnError                    what a person or a program can read and mend
+      UsageError                     the caller asked for something that cannot be
+        WorkspaceError               a workspace, its settings, agents or tools
+        UnknownSession               no session of that name
+        UnknownModel                 no provider serves a model of that name
+        UnknownAgent                 the workspace has no agent of that name
+        IdempotencyConflict          one id was sent with two contents
+        TooLarge                     an input above its limit
+      RuntimeUnavailable             a server that we need cannot be reached or started
+      ModelError                     the model's side failed
+        ModelRefused                 nobody can repair it by waiting: key, request, policy
+        ContextOverflow              the request is longer than the model's window
+        ModelUnavailable             time can repair it: limits, overload, network
+      StaleHost                      another run hosts this session now
+      Fenced                         a newer attempt of this call has begun
+      OwnerAlive                     the call is under way in another live process
+
+A message names the thing, the limit and the mend, in one sentence.
+"""
+
+
+class EverturnError(Exception):
+    """The root of the tree. `str(error)` is one sentence fit for a person."""
+
+
+class UsageError(EverturnError):
+    pass
+
+
+class WorkspaceError(UsageError):
+    pass
+
+
+class UnknownSession(UsageError):
+    pass
+
+
+class UnknownModel(UsageError):
+    pass
+
+
+class UnknownAgent(UsageError):
+    pass
+
+
+class IdempotencyConflict(UsageError):
+    pass
+
+
+class TooLarge(UsageError):
+    pass
+
+
+class RuntimeUnavailable(EverturnError):
+    pass
+
+
+class ModelError(EverturnError):
+    pass
+
+
+class ModelRefused(ModelError):
+    pass
+
+
+class ContextOverflow(ModelRefused):
+    pass
+
+
+class ModelUnavailable(ModelError):
+    """Carries how long the provider asked us to wait, in seconds, where it said so."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class StaleHost(EverturnError):
+    pass
+
+
+class Fenced(EverturnError):
+    pass
+
+
+class OwnerAlive(EverturnError):
+    pass

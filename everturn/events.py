@@ -1,0 +1,88 @@
+"""What watchers of a session are told."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from everturn.messages import Frozen
+
+EventType = Literal[
+    "message_accepted",  # message_id, mode, text
+    "message_admitted",  # message_id (a steered message joins at this step)
+    "turn_started",  # messages (ids), agent, model
+    "step_started",  # model, placement, context_tokens
+    "text_delta",  # text
+    "thinking_delta",  # text
+    "tool_call_delta",  # call_id, name, text (a piece of the arguments' JSON)
+    "superseded",  # kind; watchers drop the deltas of this step's earlier attempts
+    "step_finished",  # stop, text, calls, usage, cost_usd, duration_seconds
+    "tool_started",  # call_id, index, name, arguments (a preview)
+    "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
+    "cancel_accepted",  # target
+    "status",  # text
+    "turn_finished",  # outcome, reason, text, usage, cost_usd, steps
+    "gap",  # first, last: events that were trimmed away
+    "snapshot",  # the session's state where a lost log begins anew
+]
+
+DELTAS: frozenset[str] = frozenset({"text_delta", "thinking_delta", "tool_call_delta"})
+
+
+class Draft(Frozen):
+    """An event before the log gives it its number.
+
+    `id` is unique within the session: appending the same id again changes nothing.
+    """
+
+    id: str
+    type: EventType
+    turn: int = 0
+    step: int = 0
+    attempt: int = 0
+    body: dict[str, Any] = Field(default_factory=dict)
+
+
+class Event(Frozen):
+    """An event of a session's log.
+
+    `seq` counts from 1 without gaps within `epoch`; `time` is in seconds since 1970.
+    """
+
+    epoch: int
+    seq: int
+    type: str
+    turn: int
+    step: int
+    attempt: int
+    time: float
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def cursor(self) -> str:
+        """Where a watcher resumes: `epoch.seq`, the SSE id."""
+        return f"{self.epoch}.{self.seq}"
+
+    def flat(self) -> dict[str, Any]:
+        """The event as one flat JSON object, as CLI and HTTP print it."""
+        return {
+            "epoch": self.epoch,
+            "seq": self.seq,
+            "type": self.type,
+            "turn": self.turn,
+            "step": self.step,
+            "attempt": self.attempt,
+            "time": self.time,
+            **self.body,
+        }
+
+
+def cursor_from_text(text: str) -> tuple[int, int]:
+    """`(epoch, seq)` of a cursor `epoch.seq`, or of a bare seq, which means epoch 1.
+
+    Raises ValueError for anything else.
+    """
+    epoch, dot, seq = text.rpartition(".")
+    parsed = (int(epoch) if dot else 1, int(seq))
+    if min(parsed) < 0:
+        raise ValueError(text)
+    return parsed

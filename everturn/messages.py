@@ -1,0 +1,115 @@
+"""Messages and their parts, as stored and as sent to a model."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+
+class Frozen(BaseModel):
+    """Data that never changes and refuses fields that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Text(Frozen):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class Thinking(Frozen):
+    """What a model thought aloud.
+
+    `signature` and `encrypted` are opaque proofs of the provider; they go back
+    unchanged with the tool results, or the provider refuses the request.
+    """
+
+    type: Literal["thinking"] = "thinking"
+    text: str = ""
+    signature: str | None = None
+    encrypted: str | None = None
+    id: str | None = None
+
+
+class Image(Frozen):
+    """An image: `data` in base64."""
+
+    type: Literal["image"] = "image"
+    media_type: str
+    data: str
+
+
+class Document(Frozen):
+    """A document such as a PDF: `data` in base64."""
+
+    type: Literal["document"] = "document"
+    media_type: str
+    data: str
+    name: str = "document"
+
+
+class ToolCall(Frozen):
+    """A call that a model asks for.
+
+    `malformed` holds the model's own text where it was not a JSON object; then
+    `arguments` is empty and the call is answered with an error result.
+    """
+
+    type: Literal["tool_call"] = "tool_call"
+    id: str
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    malformed: str | None = None
+
+
+class ToolResult(Frozen):
+    call_id: str
+    name: str
+    text: str
+    failed: bool = False
+
+
+UserPart = Annotated[Text | Image | Document, Field(discriminator="type")]
+AssistantPart = Annotated[Text | Thinking | ToolCall, Field(discriminator="type")]
+
+
+class UserMessage(Frozen):
+    role: Literal["user"] = "user"
+    parts: tuple[UserPart, ...]
+
+
+class AssistantMessage(Frozen):
+    role: Literal["assistant"] = "assistant"
+    parts: tuple[AssistantPart, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+class ToolMessage(Frozen):
+    """The results of one step's tools, in call order."""
+
+    role: Literal["tool"] = "tool"
+    results: tuple[ToolResult, ...]
+
+
+Message = Annotated[UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+_message: TypeAdapter[UserMessage | AssistantMessage | ToolMessage] = TypeAdapter(Message)
+
+
+def message_from_json(text: str | bytes) -> UserMessage | AssistantMessage | ToolMessage:
+    return _message.validate_json(text)
+
+
+def user_text(text: str) -> UserMessage:
+    return UserMessage(parts=(Text(text=text),))
+
+
+def without_lone_surrogates(text: str) -> str:
+    """`text` as valid UTF-8: models do emit halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,184 @@
+"""Sessions, turns and steps as workflows and activities speak of them: ids, counts, short previews.
+
+These dataclasses cross Temporal. Fields are only ever added, each with a default.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+OutcomeKind = Literal[
+    "completed",
+    "max_steps",
+    "cancelled",
+    "budget_exceeded",
+    "ended_by_denial",
+    "max_tokens",
+    "model_failed",
+    "failed",
+]
+Placement = Literal["inline", "queued"]
+Mode = Literal["queue", "steer"]
+Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "cancelled"]
+
+
+class SessionKey(NamedTuple):
+    tenant: str
+    session: str
+
+    @property
+    def workflow_id(self) -> str:
+        return f"t/{self.tenant}/s/{self.session}"
+
+
+@dataclass(frozen=True)
+class TurnStart:
+    """Input of a `Turn` run.
+
+    `history_events_max` lowers the length of history at which a turn continues as new;
+    0 leaves it to the server's suggestion. Only tests set it.
+    """
+
+    tenant: str
+    session: str
+    history_events_max: int = 0
+
+
+@dataclass(frozen=True)
+class BeginTurn:
+    """`previous_run_id` is the run that continued as this one, if any."""
+
+    tenant: str
+    session: str
+    workflow_id: str
+    run_id: str
+    previous_run_id: str | None
+    k: int = 0
+
+
+@dataclass(frozen=True)
+class TurnHead:
+    """Where a turn stands, as its workflow carries it.
+
+    `step` is the last finished step; `epoch` is that of the host; `failure` ends a turn
+    that cannot be worked, in plain words.
+    """
+
+    tenant: str
+    session: str
+    turn: int
+    epoch: int
+    step: int = 0
+    steps_max: int = 50
+    cancelled: bool = False
+    failure: str | None = None
+    stop: Stop | None = None
+
+    def after(self, reply: "StepHead") -> "TurnHead":
+        return replace(
+            self,
+            step=reply.step,
+            stop=reply.stop,
+            cancelled=self.cancelled or reply.stop == "cancelled",
+        )
+
+    def cancelling(self) -> "TurnHead":
+        return replace(self, cancelled=True)
+
+
+@dataclass(frozen=True)
+class ToolHead:
+    """A tool call of a step: which, under which placement, for how many seconds at most."""
+
+    index: int
+    name: str
+    placement: Placement
+    timeout_seconds: float
+
+
+@dataclass(frozen=True)
+class PrepareStep:
+    tenant: str
+    session: str
+    turn: int
+    step: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class ContextHead:
+    """A prepared step. `upto` is the position of the last message in the context."""
+
+    tenant: str
+    session: str
+    turn: int
+    step: int
+    epoch: int
+    upto: int
+    tokens: int
+    placement: Placement
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class StepHead:
+    """A recorded reply."""
+
+    step: int
+    stop: Stop
+    calls: list[ToolHead] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunTools:
+    """Tool calls to run: the indexes of one step's calls."""
+
+    tenant: str
+    session: str
+    turn: int
+    step: int
+    epoch: int
+    indexes: list[int]
+
+
+@dataclass(frozen=True)
+class ToolsDone:
+    """How many of the calls ended, and how many of those with an error result."""
+
+    done: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class CheckInbox:
+    tenant: str
+    session: str
+    turn: int
+    cursor: int
+
+
+@dataclass(frozen=True)
+class InboxHead:
+    """What arrived: `cursor` is the inbox position read up to."""
+
+    cursor: int
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class FinishTurn:
+    tenant: str
+    session: str
+    workflow_id: str
+    run_id: str
+    turn: int
+    epoch: int
+    step: int
+    outcome: OutcomeKind
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """`more`: the inbox holds work, and this run still hosts the session."""
+
+    more: bool

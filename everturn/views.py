@@ -1,0 +1,127 @@
+"""Sessions, turns and messages as people and programs read them: the bodies of the HTTP API."""
+
+from typing import Literal
+
+from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
+from everturn.session import Mode, OutcomeKind, Placement, Stop
+
+
+class UsageView(Frozen):
+    """Sums over model calls that ended. `cost_usd` is None where a price is unknown."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    model_calls: int = 0
+    cost_usd: float | None = 0.0
+
+
+class SessionView(Frozen):
+    """`turn` is the number of the newest turn, 0 before the first; `waiting` counts accepted
+    messages that no turn has admitted yet. Times are in seconds since 1970."""
+
+    id: str
+    title: str
+    agent: str
+    model: str | None
+    workspace: str
+    working_dir: str
+    status: Literal["idle", "running", "queued"]
+    turn: int
+    waiting: int
+    last_outcome: OutcomeKind | None
+    created_at: float
+    updated_at: float
+    usage: UsageView = UsageView()
+
+
+class StepView(Frozen):
+    turn: int
+    step: int
+    model: str
+    placement: Placement
+    attempts: int
+    stop: Stop | None
+    context_tokens: int
+    usage: UsageView
+    duration_seconds: float | None
+    tools: tuple[str, ...] = ()
+
+
+class TurnView(Frozen):
+    turn: int
+    agent: str
+    outcome: OutcomeKind | None
+    reason: str | None
+    started_at: float
+    ended_at: float | None
+    steps: tuple[StepView, ...] = ()
+    usage: UsageView = UsageView()
+
+
+class MessageView(Frozen):
+    """A message of the transcript; `position` counts from 1 without gaps."""
+
+    position: int
+    turn: int
+    step: int
+    message: UserMessage | AssistantMessage | ToolMessage
+    tokens: int
+    created_at: float
+
+
+class AcceptedView(Frozen):
+    """What became of something sent to a session.
+
+    `duplicate`: this id was accepted before. `turn` is the newest turn's number when it
+    was accepted. `cursor` is the end of the event log then: all that follows from the
+    message comes after it.
+    """
+
+    id: str
+    position: int
+    duplicate: bool
+    turn: int
+    cursor: str
+    status: Literal["accepted", "too_late"] = "accepted"
+
+
+class NewSession(Frozen):
+    """Body of `POST /v1/sessions`; the same `id` again answers with the same session."""
+
+    id: str | None = None
+    workspace: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    working_dir: str | None = None
+
+
+class NewMessage(Frozen):
+    """Body of `POST /v1/sessions/{id}/messages`: `text`, or a message with images and documents.
+
+    `id` is the sender's idempotency key; without one the server makes one up.
+    """
+
+    id: str | None = None
+    text: str | None = None
+    message: UserMessage | None = None
+    mode: Mode = "queue"
+    agent: str | None = None
+    model: str | None = None
+
+
+class CancelTurn(Frozen):
+    """Body of `POST /v1/sessions/{id}/cancel`; `turn` defaults to the one that is open."""
+
+    id: str | None = None
+    turn: int | None = None
+
+
+class Problem(Frozen):
+    """RFC 9457 problem document."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str

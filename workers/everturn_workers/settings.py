@@ -1,0 +1,93 @@
+"""Settings of our processes, read once when a process starts.
+
+Precedence: flag, `EVERTURN_*` variable, `config.toml` in the home folder, default.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from everturn.errors import UsageError
+
+PORT = 7430
+
+
+def default_home() -> Path:
+    return Path(platformdirs.user_data_dir("everturn"))
+
+
+class Settings(BaseSettings):
+    """What a process runs under; each field is also `EVERTURN_<NAME>`.
+
+    `temporal_address` and `database_url` unset mean the embedded server and the SQLite
+    file in `home`. `placement` forces every call inline or queued; `auto` decides by
+    what is known of the call.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="EVERTURN_", extra="ignore")
+
+    home: Path = Field(default_factory=default_home)
+    temporal_address: str | None = None
+    temporal_namespace: str = "default"
+    database_url: str | None = None
+    task_queue: str = "everturn"
+    host: str = "127.0.0.1"
+    port: int = Field(default=PORT, ge=0, le=65535)
+    api_key: SecretStr | None = None
+    workspace: Path | None = None
+    agent: str | None = None
+    model: str | None = None
+    session: str | None = None
+    placement: Literal["auto", "inline", "queued"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    unsafe_commands: bool = False
+    history_events_max: int = Field(default=0, ge=0)
+
+    @property
+    def store_url(self) -> str:
+        """The SQLAlchemy URL of the store."""
+        return self.database_url or f"sqlite:///{self.home / 'everturn.db'}"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        first = {**env_settings(), **init_settings()}
+        home = Path(first["home"]) if "home" in first else default_home()
+        return (
+            init_settings,
+            env_settings,
+            TomlConfigSettingsSource(settings_cls, home / "config.toml"),
+        )
+
+
+def read_settings(**flags: object) -> Settings:
+    """The settings, flags that are None left to the other sources.
+
+    Raises UsageError with one sentence that names the setting and what is wrong with it.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise UsageError(
+            f"Setting {name!r} is wrong: {first['msg']}; set EVERTURN_{name.upper()} or the flag."
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"config.toml cannot be read: {error}; mend or remove it.") from None
+    return settings.model_copy(update={"home": settings.home.expanduser().absolute()})
