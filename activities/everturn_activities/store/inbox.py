@@ -1,0 +1,217 @@
+"""Inbox and host: what is accepted, who works it, and when a run may let go.
+
+Small because everything above relies on it: these functions decide, each within one
+transaction, that an accepted message is worked exactly once by exactly one host.
+"""
+
+import hashlib
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import IdempotencyConflict
+from everturn.events import Draft
+from everturn.messages import Text, UserMessage
+from everturn.session import BeginTurn, InboxHead, SessionKey
+from everturn.views import AcceptedView
+from everturn_activities.store import Accepted, Inbound, Wake, schema
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession
+
+PREVIEW_CHARACTERS = 200
+
+_inbox = schema.inbox
+_sid: sa.BindParameter[int] = sa.bindparam("of_sid")
+_BY_SENDER = sa.select(_inbox).where(
+    _inbox.c.sid == _sid, _inbox.c.sender_id == sa.bindparam("of_sender")
+)
+_WAITING = (
+    sa.select(_inbox)
+    .where(_inbox.c.sid == _sid, _inbox.c.state == "waiting")
+    .order_by(_inbox.c.position)
+)
+_INSERT = sa.insert(_inbox)
+_SETTLE = (
+    sa.update(_inbox)
+    .where(_inbox.c.sid == _sid, _inbox.c.position == sa.bindparam("of_position"))
+    .values(state=sa.bindparam("state"), turn=sa.bindparam("turn"))
+)
+
+
+def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
+    """Commit `inbound` to the inbox under its sender's id, once.
+
+    Only the sender that sets `wake_at` has to signal, so a thousand messages to a busy
+    session make one signal. Raises IdempotencyConflict when the id was used for another
+    content.
+    """
+    session = LockedSession(tx, key)
+    digest = _digest(inbound)
+    known = tx.connection.execute(
+        _BY_SENDER, {"of_sid": session.sid, "of_sender": inbound.id}
+    ).first()
+    if known is not None:
+        if known.digest != digest:
+            raise IdempotencyConflict(
+                f"Id {inbound.id!r} was used for another content in session {key.session!r};"
+                " give each new message an id of its own."
+            )
+        waits = known.state == "waiting" and session.wake_at is not None
+        return Accepted(_view(session, known._mapping, True), _wake(session) if waits else None)
+
+    session.inbox_pos += 1
+    row: dict[str, Any] = {
+        "sid": session.sid,
+        "position": session.inbox_pos,
+        "sender_id": inbound.id,
+        "kind": inbound.kind,
+        "mode": inbound.mode,
+        "body": inbound.message.model_dump_json() if inbound.message else None,
+        "digest": digest,
+        "agent": inbound.agent,
+        "model": inbound.model,
+        "target": inbound.target,
+        "tokens": tokens,
+        "state": "waiting",
+        "turn": None,
+        "created_at": tx.now,
+    }
+    if inbound.kind == "cancel":
+        _aim_cancel(session, row)
+    # Where a watcher starts to see all that follows from this.
+    view = _view(session, row, False)
+    session.tell(_announced(inbound, row))
+    tx.connection.execute(_INSERT, row)
+    wakes = row["state"] == "waiting" and session.wake_at is None
+    if wakes:
+        session.wake_at = tx.now
+    session.save()
+    return Accepted(view, _wake(session) if wakes else None)
+
+
+def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
+    """Fix the turn that a cancel is meant for: a control for a closed one is too late."""
+    if row["target"] is None:
+        waits = any(message["kind"] == "message" for message in waiting(session))
+        row["target"] = session.open_turn or (session.turn + 1 if waits else session.turn)
+    if row["target"] <= session.turn and row["target"] != session.open_turn:
+        row["state"] = "too_late"
+    else:
+        session.cancel_turn = row["target"]
+
+
+def waiting(session: LockedSession) -> list[dict[str, Any]]:
+    """What no turn has taken yet, in order of acceptance."""
+    found = session.tx.connection.execute(_WAITING, {"of_sid": session.sid})
+    return [dict(row._mapping) for row in found]
+
+
+def settle(session: LockedSession, row: dict[str, Any], state: str, turn: int | None) -> None:
+    session.tx.connection.execute(
+        _SETTLE,
+        {"of_sid": session.sid, "of_position": row["position"], "state": state, "turn": turn},
+    )
+
+
+def settle_controls(session: LockedSession, rows: list[dict[str, Any]]) -> None:
+    """Consume cancels: those for the open turn took effect when they were accepted."""
+    for row in rows:
+        if row["kind"] == "cancel" and row["target"] <= session.turn:
+            open_now = row["target"] == session.open_turn
+            settle(session, row, "consumed" if open_now else "too_late", row["target"])
+
+
+def check(tx: Tx, key: SessionKey, turn: int, cursor: int) -> InboxHead:
+    """What arrived past `cursor`, and a clean `wake_at`, so that the next sender signals."""
+    session = LockedSession(tx, key)
+    if session.wake_at is not None:
+        session.wake_at = None
+        session.save()
+    cancelled = session.cancel_turn == turn
+    return InboxHead(cursor=max(cursor, session.inbox_pos), cancelled=cancelled)
+
+
+def take_host(session: LockedSession, request: BeginTurn, takeover: bool) -> str:
+    """Make the run of `request` the session's host.
+
+    Returns how: `free` (nobody hosted), `mine` (it did already), `successor` (its
+    predecessor continued as it), `taken` (takeover was confirmed), or `refused`.
+    """
+    ours = (request.workflow_id, request.run_id)
+    host = (session.host_workflow_id, session.host_run_id)
+    if host == ours:
+        return "mine"
+    if session.host_run_id is None:
+        how = "free"
+    elif host == (request.workflow_id, request.previous_run_id):
+        how = "successor"
+    elif takeover:
+        how = "taken"
+    else:
+        return "refused"
+    session.host_workflow_id, session.host_run_id = ours
+    session.host_epoch += 1
+    return how
+
+
+def let_go(session: LockedSession, workflow_id: str, run_id: str) -> bool:
+    """Release the host unless work waits; True where this run goes on with it.
+
+    Decided anew at each execution: a run that had let go takes the session again when
+    something arrived before the run ended.
+    """
+    host = (session.host_workflow_id, session.host_run_id)
+    if session.host_run_id is not None and host != (workflow_id, run_id):
+        return False
+    rows = waiting(session)
+    settle_controls(session, rows)
+    more = any(row["kind"] == "message" for row in rows)
+    if more and session.host_run_id is None:
+        session.host_workflow_id, session.host_run_id = workflow_id, run_id
+        session.host_epoch += 1
+    if not more:
+        session.host_workflow_id = session.host_run_id = None
+        session.wake_at = None
+    return more
+
+
+def _wake(session: LockedSession) -> Wake:
+    return Wake(session.key, session.host_workflow_id, session.host_epoch)
+
+
+def _view(session: LockedSession, row: Any, duplicate: bool) -> AcceptedView:
+    return AcceptedView(
+        id=row["sender_id"],
+        position=row["position"],
+        duplicate=duplicate,
+        turn=session.turn,
+        cursor=f"{session.event_epoch}.{session.event_seq}",
+        status="too_late" if row["state"] == "too_late" else "accepted",
+    )
+
+
+def _announced(inbound: Inbound, row: dict[str, Any]) -> Draft:
+    if inbound.kind == "cancel":
+        body = {"id": inbound.id, "target": row["target"], "too_late": row["state"] == "too_late"}
+        return Draft(id=f"cancel/{inbound.id}", type="cancel_accepted", body=body)
+    assert inbound.message is not None
+    return Draft(
+        id=f"message/{inbound.id}",
+        type="message_accepted",
+        body={
+            "message_id": inbound.id,
+            "mode": inbound.mode,
+            "text": preview(inbound.message),
+        },
+    )
+
+
+def preview(message: UserMessage) -> str:
+    text = "".join(part.text for part in message.parts if isinstance(part, Text))
+    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def _digest(inbound: Inbound) -> str:
+    body = inbound.message.model_dump_json() if inbound.message else ""
+    said = (inbound.kind, inbound.mode, body, inbound.agent, inbound.model, inbound.target)
+    return hashlib.sha256(repr(said).encode()).hexdigest()

@@ -1,0 +1,147 @@
+"""A session's row, locked for one transaction: whoever holds it gives out the numbers.
+
+Sequences of a database commit out of order, so inbox positions, message positions, event
+numbers and the host all stand in this row and change only under its lock.
+"""
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import StaleHost, UnknownSession
+from everturn.events import Draft
+from everturn.messages import AssistantMessage, ToolMessage, UserMessage
+from everturn.session import SessionKey
+from everturn_activities.store import schema
+from everturn_activities.store.database import Tx
+
+_sessions = schema.sessions
+_LOCK = (
+    sa.select(_sessions)
+    .where(_sessions.c.tenant == sa.bindparam("tenant"), _sessions.c.id == sa.bindparam("session"))
+    .with_for_update()
+)
+_COUNTERS = (
+    "turn",
+    "open_turn",
+    "cancel_turn",
+    "host_workflow_id",
+    "host_run_id",
+    "host_epoch",
+    "wake_at",
+    "inbox_pos",
+    "message_pos",
+    "message_tokens",
+    "event_epoch",
+    "event_seq",
+    "title",
+)
+_SAVE = (
+    sa.update(_sessions)
+    .where(_sessions.c.sid == sa.bindparam("of_sid"))
+    .values({name: sa.bindparam(name) for name in (*_COUNTERS, "updated_at")})
+)
+
+
+class LockedSession:
+    """The row's numbers as attributes; `save` writes them back with what was told."""
+
+    turn: int
+    open_turn: int | None
+    cancel_turn: int
+    host_workflow_id: str | None
+    host_run_id: str | None
+    host_epoch: int
+    wake_at: float | None
+    inbox_pos: int
+    message_pos: int
+    message_tokens: int
+    event_epoch: int
+    event_seq: int
+    title: str
+
+    def __init__(self, tx: Tx, key: SessionKey) -> None:
+        """Lock the session of `key`; raises UnknownSession."""
+        found = tx.connection.execute(_LOCK, {"tenant": key.tenant, "session": key.session}).first()
+        if found is None:
+            raise UnknownSession(unknown(key))
+        self.key = key
+        self.tx = tx
+        self.row: dict[str, Any] = dict(found._mapping)
+        self.sid: int = self.row["sid"]
+        for name in _COUNTERS:
+            setattr(self, name, self.row[name])
+        self._events: list[dict[str, Any]] = []
+        self._messages: list[dict[str, Any]] = []
+
+    def demand_host(self, turn: int, epoch: int) -> None:
+        """Raise StaleHost unless `epoch` hosts this session and `turn` is open."""
+        if self.host_epoch != epoch or self.open_turn != turn:
+            raise StaleHost(
+                f"Turn {turn} of session {self.key.session} is hosted at epoch {self.host_epoch}"
+                f" with turn {self.open_turn} open, not at epoch {epoch}."
+            )
+
+    def tell(self, draft: Draft) -> None:
+        """Give `draft` the next number of the session's event log."""
+        self.event_seq += 1
+        self._events.append(
+            {
+                "sid": self.sid,
+                "epoch": self.event_epoch,
+                "seq": self.event_seq,
+                "event_id": draft.id,
+                "turn": draft.turn,
+                "step": draft.step,
+                "attempt": draft.attempt,
+                "type": draft.type,
+                "body": json.dumps(draft.body, ensure_ascii=False),
+                "time": self.tx.now,
+            }
+        )
+
+    def append(
+        self,
+        message: UserMessage | AssistantMessage | ToolMessage,
+        turn: int,
+        step: int,
+        part: int,
+        tokens: int,
+    ) -> None:
+        """Append `message` to the transcript as `(turn, step, part)`."""
+        self.message_pos += 1
+        self.message_tokens += tokens
+        self._messages.append(
+            {
+                "sid": self.sid,
+                "position": self.message_pos,
+                "turn": turn,
+                "step": step,
+                "part": part,
+                "role": message.role,
+                "body": message.model_dump_json(exclude_defaults=False),
+                "tokens": tokens,
+                "created_at": self.tx.now,
+            }
+        )
+
+    def save(self) -> None:
+        """Write events, messages and numbers; the session's watchers are told after COMMIT."""
+        connection = self.tx.connection
+        if self._events:
+            connection.execute(_INSERT_EVENTS, self._events)
+            self.tx.told.add(self.key)
+        if self._messages:
+            connection.execute(_INSERT_MESSAGES, self._messages)
+        values = {name: getattr(self, name) for name in _COUNTERS}
+        connection.execute(_SAVE, {**values, "updated_at": self.tx.now, "of_sid": self.sid})
+        self._events, self._messages = [], []
+
+
+_INSERT_EVENTS = sa.insert(schema.events)
+_INSERT_MESSAGES = sa.insert(schema.messages)
+
+
+def unknown(key: SessionKey) -> str:
+    return f"There is no session {key.session!r}; `everturn sessions list` names those there are."

@@ -1,0 +1,246 @@
+"""The first schema."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "beginnings",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("run_id", sa.Text(), nullable=False),
+        sa.Column("k", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("head", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "run_id", "k", name=op.f("pk_beginnings")),
+    )
+    op.create_table(
+        "events",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("epoch", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("seq", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("event_id", sa.Text(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("type", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("time", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "epoch", "seq", name=op.f("pk_events")),
+        sa.UniqueConstraint("sid", "event_id", name=op.f("uq_events_sid_event_id")),
+    )
+    op.create_table(
+        "inbox",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("sender_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("mode", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=True),
+        sa.Column("model", sa.Text(), nullable=True),
+        sa.Column("target", sa.Integer(), nullable=True),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_inbox")),
+        sa.UniqueConstraint("sid", "sender_id", name=op.f("uq_inbox_sid_sender_id")),
+    )
+    with op.batch_alter_table("inbox", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_inbox_sid_state"), ["sid", "state"], unique=False)
+
+    op.create_table(
+        "messages",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_messages")),
+        sa.UniqueConstraint(
+            "sid", "turn", "step", "part", name=op.f("uq_messages_sid_turn_step_part")
+        ),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.Column("title", sa.Text(), nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=True),
+        sa.Column("workspace", sa.Text(), nullable=False),
+        sa.Column("working_dir", sa.Text(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("open_turn", sa.Integer(), nullable=True),
+        sa.Column("cancel_turn", sa.Integer(), nullable=False),
+        sa.Column("host_workflow_id", sa.Text(), nullable=True),
+        sa.Column("host_run_id", sa.Text(), nullable=True),
+        sa.Column("host_epoch", sa.Integer(), nullable=False),
+        sa.Column("wake_at", sa.Double(), nullable=True),
+        sa.Column("inbox_pos", sa.Integer(), nullable=False),
+        sa.Column("message_pos", sa.Integer(), nullable=False),
+        sa.Column("message_tokens", sa.Integer(), nullable=False),
+        sa.Column("event_epoch", sa.Integer(), nullable=False),
+        sa.Column("event_seq", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
+        sa.UniqueConstraint("tenant", "id", name=op.f("uq_sessions_tenant_id")),
+    )
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_sessions_open_turn"), ["open_turn"], unique=False)
+        batch_op.create_index(batch_op.f("ix_sessions_wake_at"), ["wake_at"], unique=False)
+
+    op.create_table(
+        "specs",
+        sa.Column("hash", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("hash", name=op.f("pk_specs")),
+    )
+    op.create_table(
+        "steps",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("context", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("placement", sa.Text(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("task_token", sa.LargeBinary(), nullable=True),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("stop", sa.Text(), nullable=True),
+        sa.Column("head", sa.Text(), nullable=True),
+        sa.Column("context_tokens", sa.Integer(), nullable=False),
+        sa.Column("input_tokens", sa.Integer(), nullable=False),
+        sa.Column("output_tokens", sa.Integer(), nullable=False),
+        sa.Column("cached_tokens", sa.Integer(), nullable=False),
+        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
+        sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.Column("results_told", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "turn", "step", name=op.f("pk_steps")),
+    )
+    with op.batch_alter_table("steps", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_steps_model_ended_at"), ["model", "ended_at"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_steps_state"), ["state"], unique=False)
+
+    op.create_table(
+        "tool_calls",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("idx", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("call_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("malformed", sa.Text(), nullable=True),
+        sa.Column("placement", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("nonce", sa.Text(), nullable=True),
+        sa.Column("task_token", sa.LargeBinary(), nullable=True),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("duration_seconds", sa.Double(), nullable=True),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("failed", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_tool_calls")),
+    )
+    with op.batch_alter_table("tool_calls", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_tool_calls_name_ended_at"), ["name", "ended_at"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_tool_calls_state"), ["state"], unique=False)
+
+    op.create_table(
+        "turns",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("spec_hash", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("adoptions", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "turn", name=op.f("pk_turns")),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("turns")
+    with op.batch_alter_table("tool_calls", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tool_calls_state"))
+        batch_op.drop_index(batch_op.f("ix_tool_calls_name_ended_at"))
+
+    op.drop_table("tool_calls")
+    with op.batch_alter_table("steps", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_steps_state"))
+        batch_op.drop_index(batch_op.f("ix_steps_model_ended_at"))
+
+    op.drop_table("steps")
+    op.drop_table("specs")
+    with op.batch_alter_table("sessions", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_sessions_wake_at"))
+        batch_op.drop_index(batch_op.f("ix_sessions_open_turn"))
+
+    op.drop_table("sessions")
+    op.drop_table("messages")
+    with op.batch_alter_table("inbox", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_inbox_sid_state"))
+
+    op.drop_table("inbox")
+    op.drop_table("events")
+    op.drop_table("beginnings")

@@ -1,0 +1,282 @@
+"""What people and programs read of sessions, turns and messages."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import UnknownSession
+from everturn.messages import message_from_json
+from everturn.session import SessionKey
+from everturn.views import MessageView, SessionView, StepView, TurnView, UsageView
+from everturn_activities.store import Assignment, UnfinishedCall, Wake, schema
+from everturn_activities.store.locked import unknown
+
+_s, _t, _st, _c, _m, _i = (
+    schema.sessions,
+    schema.turns,
+    schema.steps,
+    schema.tool_calls,
+    schema.messages,
+    schema.inbox,
+)
+_waiting = (
+    sa.select(sa.func.count())
+    .where(_i.c.sid == _s.c.sid, _i.c.state == "waiting", _i.c.kind == "message")
+    .scalar_subquery()
+)
+_last_outcome = (
+    sa.select(_t.c.outcome)
+    .where(_t.c.sid == _s.c.sid, _t.c.outcome.is_not(None))
+    .order_by(_t.c.turn.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_SESSIONS = sa.select(_s, _waiting.label("waiting"), _last_outcome.label("last_outcome"))
+_SUMS = (
+    sa.func.coalesce(sa.func.sum(_st.c.input_tokens), 0).label("input_tokens"),
+    sa.func.coalesce(sa.func.sum(_st.c.output_tokens), 0).label("output_tokens"),
+    sa.func.coalesce(sa.func.sum(_st.c.cached_tokens), 0).label("cached_tokens"),
+    sa.func.coalesce(sa.func.sum(_st.c.reasoning_tokens), 0).label("reasoning_tokens"),
+    sa.func.count(_st.c.ended_at).label("model_calls"),
+    sa.func.count(_st.c.cost_usd).label("priced"),
+    sa.func.sum(_st.c.cost_usd).label("cost_usd"),
+)
+
+
+def sid_of(connection: sa.Connection, key: SessionKey) -> int:
+    """The session's short number; raises UnknownSession."""
+    sid: int | None = connection.execute(
+        sa.select(_s.c.sid).where(_s.c.tenant == key.tenant, _s.c.id == key.session)
+    ).scalar()
+    if sid is None:
+        raise UnknownSession(unknown(key))
+    return sid
+
+
+def session(connection: sa.Connection, key: SessionKey) -> SessionView:
+    row = connection.execute(
+        _SESSIONS.where(_s.c.tenant == key.tenant, _s.c.id == key.session)
+    ).first()
+    if row is None:
+        raise UnknownSession(unknown(key))
+    return _session_view(connection, row)
+
+
+def sessions(
+    connection: sa.Connection, tenant: str, limit: int, before: str | None
+) -> list[SessionView]:
+    """The tenant's sessions, newest first; `before` is the id of the last one seen."""
+    query = _SESSIONS.where(_s.c.tenant == tenant).order_by(_s.c.sid.desc()).limit(limit)
+    if before is not None:
+        query = query.where(_s.c.sid < sid_of(connection, SessionKey(tenant, before)))
+    return [_session_view(connection, row) for row in connection.execute(query).all()]
+
+
+def _session_view(connection: sa.Connection, row: Any) -> SessionView:
+    sums = connection.execute(sa.select(*_SUMS).where(_st.c.sid == row.sid)).one()
+    status = "running" if row.open_turn is not None else "queued" if row.waiting else "idle"
+    return SessionView(
+        id=row.id,
+        title=row.title,
+        agent=row.agent,
+        model=row.model,
+        workspace=row.workspace,
+        working_dir=row.working_dir,
+        status=status,
+        turn=row.turn,
+        waiting=row.waiting,
+        last_outcome=row.last_outcome,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        usage=_usage(sums),
+    )
+
+
+def _usage(sums: Any) -> UsageView:
+    return UsageView(
+        input_tokens=sums.input_tokens,
+        output_tokens=sums.output_tokens,
+        cached_tokens=sums.cached_tokens,
+        reasoning_tokens=sums.reasoning_tokens,
+        model_calls=sums.model_calls,
+        cost_usd=(sums.cost_usd or 0.0) if sums.priced == sums.model_calls else None,
+    )
+
+
+def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnView]:
+    sid = sid_of(connection, key)
+    rows = connection.execute(
+        sa.select(_t).where(_t.c.sid == sid, _t.c.turn >= first).order_by(_t.c.turn)
+    ).all()
+    steps = connection.execute(
+        sa.select(_st).where(_st.c.sid == sid, _st.c.turn >= first).order_by(_st.c.turn, _st.c.step)
+    ).all()
+    calls = connection.execute(
+        sa.select(_c.c.turn, _c.c.step, _c.c.name)
+        .where(_c.c.sid == sid, _c.c.turn >= first)
+        .order_by(_c.c.turn, _c.c.step, _c.c.idx)
+    ).all()
+    sums = {
+        row.turn: _usage(row)
+        for row in connection.execute(
+            sa.select(_st.c.turn, *_SUMS)
+            .where(_st.c.sid == sid, _st.c.turn >= first)
+            .group_by(_st.c.turn)
+        )
+    }
+    return [
+        TurnView(
+            turn=row.turn,
+            agent=row.agent,
+            outcome=row.outcome,
+            reason=row.reason,
+            started_at=row.started_at,
+            ended_at=row.ended_at,
+            steps=tuple(_step_view(step, calls) for step in steps if step.turn == row.turn),
+            usage=sums.get(row.turn, UsageView()),
+        )
+        for row in rows
+    ]
+
+
+def _step_view(row: Any, calls: Sequence[Any]) -> StepView:
+    ended = row.ended_at is not None and row.started_at is not None
+    return StepView(
+        turn=row.turn,
+        step=row.step,
+        model=row.model,
+        placement=row.placement,
+        attempts=row.attempt,
+        stop=row.stop,
+        context_tokens=row.context_tokens,
+        usage=UsageView(
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            cached_tokens=row.cached_tokens,
+            reasoning_tokens=row.reasoning_tokens,
+            model_calls=int(row.ended_at is not None),
+            cost_usd=row.cost_usd,
+        ),
+        duration_seconds=round(row.ended_at - row.started_at, 4) if ended else None,
+        tools=tuple(c.name for c in calls if (c.turn, c.step) == (row.turn, row.step)),
+    )
+
+
+_MESSAGES = (
+    sa.select(_m)
+    .where(
+        _m.c.sid == sa.bindparam("of_sid"),
+        _m.c.position > sa.bindparam("after"),
+        _m.c.position <= sa.bindparam("upto"),
+    )
+    .order_by(_m.c.position)
+    .limit(sa.bindparam("most"))
+)
+
+
+def messages(
+    connection: sa.Connection, key: SessionKey, after: int, limit: int
+) -> list[MessageView]:
+    rows = message_rows(connection, sid_of(connection, key), after, 2**31 - 1, limit)
+    return [
+        MessageView(
+            position=row.position,
+            turn=row.turn,
+            step=row.step,
+            message=message_from_json(row.body),
+            tokens=row.tokens,
+            created_at=row.created_at,
+        )
+        for row in rows
+    ]
+
+
+def message_rows(
+    connection: sa.Connection, sid: int, after: int, upto: int, limit: int = 2**31 - 1
+) -> Sequence[Any]:
+    return connection.execute(
+        _MESSAGES, {"of_sid": sid, "after": after, "upto": upto, "most": limit}
+    ).all()
+
+
+def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
+    """For whom the session's next turn would run; None where nothing waits."""
+    row = connection.execute(
+        sa.select(_s).where(_s.c.tenant == key.tenant, _s.c.id == key.session)
+    ).first()
+    if row is None:
+        raise UnknownSession(unknown(key))
+    pinned = agent = model = None
+    if row.open_turn is not None:
+        pinned = connection.execute(
+            sa.select(_t.c.spec_hash).where(_t.c.sid == row.sid, _t.c.turn == row.open_turn)
+        ).scalar_one()
+    else:
+        first = connection.execute(
+            sa.select(_i)
+            .where(_i.c.sid == row.sid, _i.c.state == "waiting", _i.c.kind == "message")
+            .order_by(_i.c.position)
+            .limit(1)
+        ).first()
+        if first is None:
+            return None
+        agent, model = first.agent, first.model
+    return Assignment(
+        agent=agent or row.agent,
+        model=model or row.model,
+        workspace=row.workspace,
+        working_dir=row.working_dir,
+        pinned=pinned,
+    )
+
+
+def left_asleep(connection: sa.Connection, before: float, limit: int) -> list[Wake]:
+    """Sessions whose sender set `wake_at` before `before` and whose turn never looked."""
+    rows = connection.execute(
+        sa.select(_s).where(_s.c.wake_at < before).order_by(_s.c.wake_at).limit(limit)
+    )
+    return [_wake(row) for row in rows]
+
+
+def open_hosts(connection: sa.Connection, before: float, limit: int) -> list[tuple[Wake, str]]:
+    """Sessions with an open turn and no change since `before`, with the run that hosts them."""
+    rows = connection.execute(
+        sa.select(_s)
+        .where(_s.c.open_turn.is_not(None), _s.c.updated_at < before)
+        .order_by(_s.c.updated_at)
+        .limit(limit)
+    )
+    return [(_wake(row), row.host_run_id or "") for row in rows]
+
+
+def _wake(row: Any) -> Wake:
+    return Wake(SessionKey(row.tenant, row.id), row.host_workflow_id, row.host_epoch)
+
+
+def unfinished_calls(connection: sa.Connection) -> list[UnfinishedCall]:
+    """Queued calls without a result, of whichever worker."""
+    found = [
+        connection.execute(
+            sa.select(table.c.worker, table.c.task_token).where(
+                table.c.state == "started", table.c.task_token.is_not(None)
+            )
+        ).all()
+        for table in (_st, _c)
+    ]
+    return [UnfinishedCall(row.worker, row.task_token) for rows in found for row in rows]
+
+
+def durations(connection: sa.Connection, kind: str, name: str, limit: int) -> list[float]:
+    """Seconds that the newest ended calls of a model or a tool took."""
+    if kind == "model":
+        query = sa.select(_st.c.ended_at - _st.c.started_at).where(
+            _st.c.model == name, _st.c.ended_at.is_not(None), _st.c.stop != "cancelled"
+        )
+        order = _st.c.ended_at
+    else:
+        query = sa.select(_c.c.duration_seconds).where(
+            _c.c.name == name, _c.c.ended_at.is_not(None)
+        )
+        order = _c.c.ended_at
+    return list(connection.execute(query.order_by(order.desc()).limit(limit)).scalars())

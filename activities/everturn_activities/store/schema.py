@@ -1,0 +1,187 @@
+"""The tables, alike in every database. JSON is kept as text, times in seconds since 1970.
+
+A session has a short number, `sid`, which every other table is keyed by.
+"""
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+_sid = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
+
+def _owner(*key: str) -> list[sa.Column[int]]:
+    """`sid` and the numbers below it that make up a primary key."""
+    return [
+        sa.Column("sid", _sid, primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Integer, primary_key=True, autoincrement=False) for name in key),
+    ]
+
+
+sessions = sa.Table(
+    "sessions",
+    metadata,
+    sa.Column("sid", _sid, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("id", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.Column("title", sa.Text, nullable=False, default=""),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("model", sa.Text),
+    sa.Column("workspace", sa.Text, nullable=False),
+    sa.Column("working_dir", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False, default=0),
+    sa.Column("open_turn", sa.Integer),
+    sa.Column("cancel_turn", sa.Integer, nullable=False, default=0),
+    sa.Column("host_workflow_id", sa.Text),
+    sa.Column("host_run_id", sa.Text),
+    sa.Column("host_epoch", sa.Integer, nullable=False, default=0),
+    # Set by the sender that must signal, cleared by the turn that looked.
+    sa.Column("wake_at", sa.Double),
+    sa.Column("inbox_pos", sa.Integer, nullable=False, default=0),
+    sa.Column("message_pos", sa.Integer, nullable=False, default=0),
+    sa.Column("message_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("event_epoch", sa.Integer, nullable=False, default=1),
+    sa.Column("event_seq", sa.Integer, nullable=False, default=0),
+    sa.UniqueConstraint("tenant", "id"),
+    sa.Index(None, "wake_at"),
+    sa.Index(None, "open_turn"),
+)
+
+inbox = sa.Table(
+    "inbox",
+    metadata,
+    *_owner("position"),
+    sa.Column("sender_id", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("body", sa.Text),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("agent", sa.Text),
+    sa.Column("model", sa.Text),
+    sa.Column("target", sa.Integer),
+    sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    # waiting, admitted (a message in a turn), consumed or too_late (a control)
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("sid", "sender_id"),
+    sa.Index(None, "sid", "state"),
+)
+
+specs = sa.Table(
+    "specs",
+    metadata,
+    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+
+turns = sa.Table(
+    "turns",
+    metadata,
+    *_owner("turn"),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("spec_hash", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("outcome", sa.Text),
+    sa.Column("reason", sa.Text),
+    sa.Column("adoptions", sa.Integer, nullable=False, default=0),
+)
+
+# What `begin_turn` decided for a run: the first writer wins, a re-run reads it.
+beginnings = sa.Table(
+    "beginnings",
+    metadata,
+    sa.Column("sid", _sid, primary_key=True, autoincrement=False),
+    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("k", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("head", sa.Text, nullable=False),
+)
+
+# One step: its context as prepared, and the journal of its model call.
+steps = sa.Table(
+    "steps",
+    metadata,
+    *_owner("turn", "step"),
+    sa.Column("context", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # prepared, started, done
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("model", sa.Text, nullable=False, default=""),
+    sa.Column("placement", sa.Text, nullable=False),
+    sa.Column("worker", sa.Text),
+    sa.Column("task_token", sa.LargeBinary),
+    sa.Column("started_at", sa.Double),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("stop", sa.Text),
+    sa.Column("head", sa.Text),
+    sa.Column("context_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("input_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("output_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("reasoning_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost_usd", sa.Double),
+    # Tool results of this step stand in the transcript.
+    sa.Column("results_told", sa.Integer, nullable=False, default=0),
+    sa.Index(None, "state"),
+    sa.Index(None, "model", "ended_at"),
+)
+
+tool_calls = sa.Table(
+    "tool_calls",
+    metadata,
+    *_owner("turn", "step", "idx"),
+    sa.Column("call_id", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),
+    sa.Column("malformed", sa.Text),
+    sa.Column("placement", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # proposed, started, done
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("worker", sa.Text),
+    sa.Column("nonce", sa.Text),
+    sa.Column("task_token", sa.LargeBinary),
+    sa.Column("started_at", sa.Double),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("duration_seconds", sa.Double),
+    sa.Column("result", sa.Text),
+    sa.Column("failed", sa.Integer, nullable=False, default=0),
+    sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    sa.Index(None, "state"),
+    sa.Index(None, "name", "ended_at"),
+)
+
+messages = sa.Table(
+    "messages",
+    metadata,
+    *_owner("position"),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("part", sa.Integer, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("sid", "turn", "step", "part"),
+)
+
+events = sa.Table(
+    "events",
+    metadata,
+    *_owner("epoch", "seq"),
+    sa.Column("event_id", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.UniqueConstraint("sid", "event_id"),
+)

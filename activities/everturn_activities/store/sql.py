@@ -1,0 +1,318 @@
+"""The store on a SQL database: each method one transaction or one read."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import sqlalchemy as sa
+
+from everturn.agents import AgentSpec
+from everturn.events import Draft
+from everturn.messages import (
+    AssistantMessage,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    message_from_json,
+)
+from everturn.session import (
+    BeginTurn,
+    CheckInbox,
+    ContextHead,
+    Finished,
+    FinishTurn,
+    InboxHead,
+    Placement,
+    PrepareStep,
+    SessionKey,
+    StepHead,
+    Stop,
+    TurnHead,
+)
+from everturn.views import MessageView, SessionView, TurnView
+from everturn_activities.gateways import Usage
+from everturn_activities.store import (
+    Accepted,
+    Assignment,
+    Caller,
+    CallStarted,
+    CompletedTool,
+    Idle,
+    Inbound,
+    SessionSettings,
+    StoredCall,
+    TakeoverNeeded,
+    ToolInterrupted,
+    ToolStarted,
+    UnfinishedCall,
+    Wake,
+    inbox,
+    journal,
+    reads,
+    schema,
+    turns,
+)
+from everturn_activities.store.database import Database, Tx
+from everturn_activities.store.locked import LockedSession
+
+AnyMessage = UserMessage | AssistantMessage | ToolMessage
+
+HISTORIES_KEPT = 256
+HISTORY_TOKENS_KEPT = 4_000_000
+
+
+class SqlStore:
+    """`Store` on `database`. `count_tokens` measures a message once, when it is written."""
+
+    def __init__(self, database: Database, count_tokens: Callable[[AnyMessage], int]) -> None:
+        self._database = database
+        self._count = count_tokens
+        self._histories = _Histories()
+        self._specs: dict[tuple[SessionKey, int], AgentSpec] = {}
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    # Sessions and their inboxes.
+
+    async def create_session(self, key: SessionKey, settings: SessionSettings) -> SessionView:
+        """Create the session; one that exists is returned as it is."""
+
+        def change(tx: Tx) -> SessionView:
+            known = tx.connection.execute(
+                sa.select(schema.sessions.c.sid).where(
+                    schema.sessions.c.tenant == key.tenant, schema.sessions.c.id == key.session
+                )
+            ).first()
+            if known is None:
+                tx.connection.execute(
+                    sa.insert(schema.sessions),
+                    {
+                        "tenant": key.tenant,
+                        "id": key.session,
+                        "created_at": tx.now,
+                        "updated_at": tx.now,
+                        "agent": settings.agent,
+                        "model": settings.model,
+                        "workspace": settings.workspace,
+                        "working_dir": settings.working_dir,
+                    },
+                )
+            return reads.session(tx.connection, key)
+
+        return await self._database.write(change)
+
+    async def session(self, key: SessionKey) -> SessionView:
+        return await self._database.read(lambda connection: reads.session(connection, key))
+
+    async def sessions(self, tenant: str, limit: int, before: str | None) -> list[SessionView]:
+        return await self._database.read(
+            lambda connection: reads.sessions(connection, tenant, limit, before)
+        )
+
+    async def turns(self, key: SessionKey, first: int = 1) -> list[TurnView]:
+        return await self._database.read(lambda connection: reads.turns(connection, key, first))
+
+    async def messages(self, key: SessionKey, after: int, limit: int) -> list[MessageView]:
+        return await self._database.read(
+            lambda connection: reads.messages(connection, key, after, limit)
+        )
+
+    async def accept(self, key: SessionKey, inbound: Inbound) -> Accepted:
+        tokens = self._count(inbound.message) if inbound.message is not None else 0
+        return await self._database.write(lambda tx: inbox.accept(tx, key, inbound, tokens))
+
+    async def clear_host(self, wake: Wake) -> None:
+        """Forget a host that turned out not to run, unless another has taken over since."""
+
+        def change(tx: Tx) -> None:
+            session = LockedSession(tx, wake.key)
+            if session.host_epoch == wake.host_epoch:
+                session.host_workflow_id = session.host_run_id = None
+                session.host_epoch += 1
+                session.save()
+
+        await self._database.write(change)
+
+    async def left_asleep(self, older_than_seconds: float, limit: int) -> list[Wake]:
+        """Sessions to wake again; each is put off, so that a broken one is not hammered."""
+
+        def change(tx: Tx) -> list[Wake]:
+            found = reads.left_asleep(tx.connection, tx.now - older_than_seconds, limit)
+            for wake in found:
+                session = LockedSession(tx, wake.key)
+                session.wake_at = tx.now
+                session.save()
+            return found
+
+        return await self._database.write(change)
+
+    async def open_hosts(self, idle_seconds: float, limit: int) -> list[tuple[Wake, str]]:
+        def look(tx: Tx) -> list[tuple[Wake, str]]:
+            return reads.open_hosts(tx.connection, tx.now - idle_seconds, limit)
+
+        return await self._database.write(look)
+
+    # A turn.
+
+    async def assignment(self, key: SessionKey) -> Assignment | None:
+        return await self._database.read(lambda connection: reads.assignment(connection, key))
+
+    async def begin_turn(
+        self, request: BeginTurn, spec: AgentSpec, takeover: bool = False
+    ) -> TurnHead | TakeoverNeeded | Idle:
+        spec_hash = spec.hash
+        return await self._database.write(
+            lambda tx: turns.begin(tx, request, spec, spec_hash, takeover)
+        )
+
+    async def check_inbox(self, request: CheckInbox) -> InboxHead:
+        key = SessionKey(request.tenant, request.session)
+        return await self._database.write(
+            lambda tx: inbox.check(tx, key, request.turn, request.cursor)
+        )
+
+    async def prepare_step(
+        self, request: PrepareStep, placement: Placement, model: str = ""
+    ) -> ContextHead:
+        return await self._database.write(lambda tx: turns.prepare(tx, request, placement, model))
+
+    async def finish_turn(self, request: FinishTurn) -> Finished:
+        finished = await self._database.write(lambda tx: turns.finish(tx, request))
+        self._specs.pop((SessionKey(request.tenant, request.session), request.turn), None)
+        return finished
+
+    async def spec(self, key: SessionKey, turn: int) -> AgentSpec:
+        known = self._specs.get((key, turn))
+        if known is None:
+            body = await self._database.read(lambda connection: _spec(connection, key, turn))
+            known = self._specs[(key, turn)] = AgentSpec.model_validate_json(body)
+        return known
+
+    async def history(self, key: SessionKey, upto: int) -> Sequence[AnyMessage]:
+        """The transcript up to position `upto`. Messages never change, so this process
+        reads each once."""
+        kept = self._histories.of(key)
+        if len(kept.messages) < upto:
+            rows = await self._database.read(
+                lambda connection: reads.message_rows(
+                    connection, reads.sid_of(connection, key), len(kept.messages), upto
+                )
+            )
+            for row in rows:
+                if row.position == len(kept.messages) + 1:
+                    kept.messages.append(message_from_json(row.body))
+                    kept.tokens += row.tokens
+            self._histories.trim()
+        return kept.messages[:upto]
+
+    async def cancelled(self, key: SessionKey, turn: int) -> bool:
+        row = schema.sessions
+        query = sa.select(row.c.cancel_turn).where(
+            row.c.tenant == key.tenant, row.c.id == key.session
+        )
+        found = await self._database.read(lambda connection: connection.execute(query).scalar())
+        return bool(found == turn)
+
+    # The journal of model calls.
+
+    async def begin_model_call(
+        self, context: ContextHead, model: str, caller: Caller
+    ) -> CallStarted | StepHead:
+        return await self._database.write(
+            lambda tx: journal.begin_model_call(tx, context, model, caller)
+        )
+
+    async def complete_model_call(
+        self,
+        context: ContextHead,
+        attempt: int,
+        message: AssistantMessage,
+        stop: Stop,
+        usage: Usage,
+        cost_usd: float | None,
+        step: StepHead,
+        deltas: Sequence[Draft],
+    ) -> StepHead:
+        tokens = self._count(message)
+        return await self._database.write(
+            lambda tx: journal.complete_model_call(
+                tx, context, attempt, message, tokens, stop, usage, cost_usd, step, deltas
+            )
+        )
+
+    # The journal of tool calls.
+
+    async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]:
+        return await self._database.read(
+            lambda connection: journal.tool_calls(
+                connection, reads.sid_of(connection, key), turn, step
+            )
+        )
+
+    async def begin_tool(
+        self,
+        key: SessionKey,
+        turn: int,
+        step: int,
+        index: int,
+        epoch: int,
+        caller: Caller,
+        once: bool,
+    ) -> ToolStarted | ToolInterrupted | ToolResult:
+        return await self._database.write(
+            lambda tx: journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
+        )
+
+    async def complete_tools(
+        self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
+    ) -> None:
+        counted = [(one, self._count(ToolMessage(results=(one.result,)))) for one in done]
+        await self._database.write(
+            lambda tx: journal.complete_tools(tx, key, turn, step, epoch, counted)
+        )
+
+    # What dead workers left.
+
+    async def unfinished_calls(self) -> list[UnfinishedCall]:
+        return await self._database.read(reads.unfinished_calls)
+
+    async def durations(self, kind: Literal["model", "tool"], name: str, limit: int) -> list[float]:
+        return await self._database.read(
+            lambda connection: reads.durations(connection, kind, name, limit)
+        )
+
+
+def _spec(connection: sa.Connection, key: SessionKey, turn: int) -> str:
+    sid = reads.sid_of(connection, key)
+    body: str = connection.execute(
+        sa.select(schema.specs.c.body)
+        .join(schema.turns, schema.turns.c.spec_hash == schema.specs.c.hash)
+        .where(schema.turns.c.sid == sid, schema.turns.c.turn == turn)
+    ).scalar_one()
+    return body
+
+
+class _History:
+    def __init__(self) -> None:
+        self.messages: list[AnyMessage] = []
+        self.tokens = 0
+
+
+class _Histories:
+    """Transcripts read so far, the least recently used dropped first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[SessionKey, _History] = OrderedDict()
+
+    def of(self, key: SessionKey) -> _History:
+        kept = self._kept.setdefault(key, _History())
+        self._kept.move_to_end(key)
+        return kept
+
+    def trim(self) -> None:
+        while len(self._kept) > 1 and (
+            len(self._kept) > HISTORIES_KEPT
+            or sum(kept.tokens for kept in self._kept.values()) > HISTORY_TOKENS_KEPT
+        ):
+            self._kept.popitem(last=False)

@@ -1,0 +1,397 @@
+"""A turn's beginnings, steps and end: each a row that the first writer wins."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.agents import AgentSpec
+from everturn.errors import StaleHost
+from everturn.events import Draft
+from everturn.messages import (
+    AssistantMessage,
+    Text,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    message_from_json,
+)
+from everturn.session import (
+    BeginTurn,
+    ContextHead,
+    Finished,
+    FinishTurn,
+    Placement,
+    PrepareStep,
+    SessionKey,
+    TurnHead,
+)
+from everturn_activities.store import Idle, TakeoverNeeded, inbox, schema
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession
+
+ADOPTIONS_MAX = 3
+TITLE_CHARACTERS = 60
+
+# Parts of a step, in the order in which a model reads them.
+ASSISTANT_PART = 10_000
+TOOL_PART = 20_000
+
+_sid: sa.BindParameter[int] = sa.bindparam("of_sid")
+_turn: sa.BindParameter[int] = sa.bindparam("of_turn")
+_step: sa.BindParameter[int] = sa.bindparam("of_step")
+_beginnings, _turns, _steps, _calls = (
+    schema.beginnings,
+    schema.turns,
+    schema.steps,
+    schema.tool_calls,
+)
+_BEGINNING = sa.select(_beginnings.c.head).where(
+    _beginnings.c.sid == _sid,
+    _beginnings.c.run_id == sa.bindparam("of_run"),
+    _beginnings.c.k == sa.bindparam("of_k"),
+)
+_TURN = sa.select(_turns).where(_turns.c.sid == _sid, _turns.c.turn == _turn)
+_STEP = sa.select(_steps).where(
+    _steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step
+)
+_LAST_STEP = sa.select(sa.func.max(_steps.c.step)).where(
+    _steps.c.sid == _sid, _steps.c.turn == _turn
+)
+_RESULTS = (
+    sa.select(_calls)
+    .where(_calls.c.sid == _sid, _calls.c.turn == _turn, _calls.c.step == _step)
+    .order_by(_calls.c.idx)
+)
+_TOLD = (
+    sa.update(_steps)
+    .where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
+    .values(results_told=1)
+)
+_USAGE = sa.select(
+    sa.func.coalesce(sa.func.sum(_steps.c.input_tokens), 0),
+    sa.func.coalesce(sa.func.sum(_steps.c.output_tokens), 0),
+    sa.func.sum(_steps.c.cost_usd),
+    sa.func.count(_steps.c.ended_at),
+    sa.func.count(_steps.c.cost_usd),
+).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
+_SPEC_KNOWN = sa.select(schema.specs.c.hash).where(schema.specs.c.hash == sa.bindparam("of_hash"))
+_SPEC = sa.select(schema.specs.c.body).where(schema.specs.c.hash == sa.bindparam("of_hash"))
+_ADOPT = (
+    sa.update(_turns)
+    .where(_turns.c.sid == _sid, _turns.c.turn == _turn)
+    .values(adoptions=sa.bindparam("adoptions"))
+)
+_END = (
+    sa.update(_turns)
+    .where(_turns.c.sid == _sid, _turns.c.turn == _turn)
+    .values(
+        ended_at=sa.bindparam("ended_at"),
+        outcome=sa.bindparam("outcome"),
+        reason=sa.bindparam("reason"),
+    )
+)
+_INSERT_BEGINNING = sa.insert(_beginnings)
+_INSERT_TURN = sa.insert(_turns)
+_INSERT_STEP = sa.insert(_steps)
+_INSERT_SPEC = sa.insert(schema.specs)
+
+
+def begin(
+    tx: Tx, request: BeginTurn, spec: AgentSpec, spec_hash: str, takeover: bool
+) -> TurnHead | TakeoverNeeded | Idle:
+    """Take the session, then resume its open turn or admit waiting messages to a new one.
+
+    `spec` is pinned to a new turn; an open one keeps its own.
+    """
+    session = LockedSession(tx, SessionKey(request.tenant, request.session))
+    made = tx.connection.execute(
+        _BEGINNING, {"of_sid": session.sid, "of_run": request.run_id, "of_k": request.k}
+    ).scalar()
+    if made is not None:
+        return TurnHead(**json.loads(made))
+    how = inbox.take_host(session, request, takeover)
+    if how == "refused":
+        assert session.host_workflow_id is not None
+        assert session.host_run_id is not None
+        return TakeoverNeeded(session.host_workflow_id, session.host_run_id)
+    session.wake_at = None
+    if session.open_turn is not None:
+        head = _resume(session, session.open_turn, adopted=how not in ("mine", "successor"))
+    else:
+        rows = inbox.waiting(session)
+        inbox.settle_controls(session, rows)
+        rows = _alike([row for row in rows if row["kind"] == "message"])
+        if not rows:
+            session.host_workflow_id = session.host_run_id = None
+            session.save()
+            return Idle()
+        head = _open(session, rows, spec, spec_hash)
+    tx.connection.execute(
+        _INSERT_BEGINNING,
+        {
+            "sid": session.sid,
+            "run_id": request.run_id,
+            "k": request.k,
+            "head": json.dumps(asdict(head)),
+        },
+    )
+    session.save()
+    return head
+
+
+def _alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first waiting messages that one turn can work: they name the same agent and model."""
+    alike = []
+    for row in rows:
+        if (row["agent"], row["model"]) != (rows[0]["agent"], rows[0]["model"]):
+            break
+        alike.append(row)
+    return alike
+
+
+def _open(
+    session: LockedSession, rows: list[dict[str, Any]], spec: AgentSpec, spec_hash: str
+) -> TurnHead:
+    session.turn += 1
+    session.open_turn = turn = session.turn
+    connection = session.tx.connection
+    if connection.execute(_SPEC_KNOWN, {"of_hash": spec_hash}).first() is None:
+        connection.execute(_INSERT_SPEC, {"hash": spec_hash, "body": spec.model_dump_json()})
+    connection.execute(
+        _INSERT_TURN,
+        {
+            "sid": session.sid,
+            "turn": turn,
+            "agent": spec.agent.name,
+            "spec_hash": spec_hash,
+            "started_at": session.tx.now,
+            "adoptions": 0,
+        },
+    )
+    session.tell(
+        Draft(
+            id=f"turn/{turn}/started",
+            type="turn_started",
+            turn=turn,
+            body={
+                "messages": [row["sender_id"] for row in rows],
+                "agent": spec.agent.name,
+                "model": spec.agent.model,
+            },
+        )
+    )
+    for part, row in enumerate(rows):
+        _admit(session, row, turn, 0, part)
+    return TurnHead(
+        tenant=session.key.tenant,
+        session=session.key.session,
+        turn=turn,
+        epoch=session.host_epoch,
+        steps_max=spec.agent.steps_max,
+        cancelled=session.cancel_turn == turn,
+        failure=spec.settings_error,
+    )
+
+
+def _admit(session: LockedSession, row: dict[str, Any], turn: int, step: int, part: int) -> None:
+    message = message_from_json(row["body"])
+    assert isinstance(message, UserMessage)
+    session.append(message, turn, step, part, row["tokens"])
+    inbox.settle(session, row, "admitted", turn)
+    if not session.title:
+        session.title = title(message)
+
+
+def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
+    """The open turn's head before its last prepared step, which runs again as recorded."""
+    row = session.tx.connection.execute(_TURN, {"of_sid": session.sid, "of_turn": turn}).one()
+    adoptions = row.adoptions + adopted
+    failure = None
+    if adopted:
+        session.tx.connection.execute(
+            _ADOPT, {"of_sid": session.sid, "of_turn": turn, "adoptions": adoptions}
+        )
+        session.tell(
+            Draft(
+                id=f"turn/{turn}/adopted/{adoptions}",
+                type="status",
+                turn=turn,
+                body={"text": "The turn lost its workflow and goes on from its last step."},
+            )
+        )
+        if adoptions > ADOPTIONS_MAX:
+            failure = (
+                f"The turn lost its workflow {adoptions} times and was given up;"
+                " it may be what ends the workers."
+            )
+    spec = AgentSpec.model_validate_json(
+        session.tx.connection.execute(_SPEC, {"of_hash": row.spec_hash}).scalar_one()
+    )
+    last = session.tx.connection.execute(
+        _LAST_STEP, {"of_sid": session.sid, "of_turn": turn}
+    ).scalar()
+    return TurnHead(
+        tenant=session.key.tenant,
+        session=session.key.session,
+        turn=turn,
+        epoch=session.host_epoch,
+        step=max((last or 0) - 1, 0),
+        steps_max=spec.agent.steps_max,
+        cancelled=session.cancel_turn == turn,
+        failure=failure or spec.settings_error,
+    )
+
+
+def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> ContextHead:
+    """Close the step before, admit steered messages, and record what this step will read."""
+    session = LockedSession(tx, SessionKey(request.tenant, request.session))
+    key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
+    made = tx.connection.execute(_STEP, key).first()
+    if made is not None:
+        # The row answers anyone, but the work below it is done for whoever hosts now.
+        return ContextHead(**{**json.loads(made.context), "epoch": request.epoch})
+    session.demand_host(request.turn, request.epoch)
+    append_results(session, request.turn, request.step - 1)
+    steered = [
+        row for row in inbox.waiting(session) if row["kind"] == "message" and row["mode"] == "steer"
+    ]
+    for part, row in enumerate(steered):
+        _admit(session, row, request.turn, request.step, part)
+        session.tell(
+            Draft(
+                id=f"message/{row['sender_id']}/admitted",
+                type="message_admitted",
+                turn=request.turn,
+                step=request.step,
+                body={"message_id": row["sender_id"]},
+            )
+        )
+    head = ContextHead(
+        tenant=request.tenant,
+        session=request.session,
+        turn=request.turn,
+        step=request.step,
+        epoch=request.epoch,
+        upto=session.message_pos,
+        tokens=session.message_tokens,
+        placement=placement,
+        cancelled=session.cancel_turn == request.turn,
+    )
+    tx.connection.execute(
+        _INSERT_STEP,
+        {
+            "sid": session.sid,
+            "turn": request.turn,
+            "step": request.step,
+            "context": json.dumps(asdict(head)),
+            "state": "prepared",
+            "attempt": 0,
+            "model": model,
+            "placement": placement,
+            "context_tokens": head.tokens,
+        },
+    )
+    session.save()
+    return head
+
+
+def append_results(session: LockedSession, turn: int, step: int) -> None:
+    """Put the results of `step` into the transcript as one message, in call order."""
+    key = {"of_sid": session.sid, "of_turn": turn, "of_step": step}
+    rows = session.tx.connection.execute(_RESULTS, key).all()
+    if not rows:
+        return
+    told = session.tx.connection.execute(_STEP, key).one().results_told
+    if told:
+        return
+    results = tuple(result_of(row) for row in rows)
+    tokens = sum(row.tokens for row in rows)
+    session.append(ToolMessage(results=results), turn, step, TOOL_PART, tokens)
+    session.tx.connection.execute(_TOLD, key)
+
+
+def result_of(row: Any) -> ToolResult:
+    """A call's result; a call that never ended answers so, for no call may stay unanswered."""
+    if row.state == "done":
+        return ToolResult(
+            call_id=row.call_id, name=row.name, text=row.result, failed=bool(row.failed)
+        )
+    return ToolResult(
+        call_id=row.call_id, name=row.name, text="The call did not run to its end.", failed=True
+    )
+
+
+def finish(tx: Tx, request: FinishTurn) -> Finished:
+    """Record the outcome once; decide anew, at each execution, whether the run goes on."""
+    session = LockedSession(tx, SessionKey(request.tenant, request.session))
+    turn = tx.connection.execute(_TURN, {"of_sid": session.sid, "of_turn": request.turn}).one()
+    if turn.outcome is None:
+        session.demand_host(request.turn, request.epoch)
+        _record_outcome(session, request)
+    elif session.host_epoch > request.epoch and session.open_turn is not None:
+        raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
+    more = inbox.let_go(session, request.workflow_id, request.run_id)
+    session.save()
+    return Finished(more=more)
+
+
+def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
+    connection = session.tx.connection
+    append_results(session, request.turn, request.step)
+    connection.execute(
+        _END,
+        {
+            "of_sid": session.sid,
+            "of_turn": request.turn,
+            "ended_at": session.tx.now,
+            "outcome": request.outcome,
+            "reason": request.reason,
+        },
+    )
+    session.open_turn = None
+    inputs, outputs, cost, ended, priced = connection.execute(
+        _USAGE, {"of_sid": session.sid, "of_turn": request.turn}
+    ).one()
+    session.tell(
+        Draft(
+            id=f"turn/{request.turn}/finished",
+            type="turn_finished",
+            turn=request.turn,
+            step=request.step,
+            body={
+                "outcome": request.outcome,
+                "reason": request.reason,
+                "text": _final_text(session, request.turn),
+                "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
+                "cost_usd": cost if priced == ended else None,
+                "steps": request.step,
+            },
+        )
+    )
+
+
+_FINAL = (
+    sa.select(schema.messages.c.body)
+    .where(
+        schema.messages.c.sid == _sid,
+        schema.messages.c.turn == _turn,
+        schema.messages.c.role == "assistant",
+    )
+    .order_by(schema.messages.c.position.desc())
+    .limit(1)
+)
+
+
+def _final_text(session: LockedSession, turn: int) -> str:
+    body = session.tx.connection.execute(_FINAL, {"of_sid": session.sid, "of_turn": turn}).scalar()
+    message = message_from_json(body) if body is not None else None
+    return message.text if isinstance(message, AssistantMessage) else ""
+
+
+def title(message: UserMessage) -> str:
+    """The first line of a session's first message, shortened."""
+    text = "".join(part.text for part in message.parts if isinstance(part, Text)).strip()
+    line = text.splitlines()[0] if text else "untitled"
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"
