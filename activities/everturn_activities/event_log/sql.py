@@ -11,15 +11,18 @@ from everturn.session import SessionKey
 from everturn_activities.store import journal, schema
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.locked import LockedSession, unknown
+from everturn_activities.store.statement import Statement
 from everturn_activities.wakeups import WakeUps, changed
 
 BATCH = 500
 
 _e, _s = schema.events, schema.sessions
-_SESSION = sa.select(_s.c.sid, _s.c.event_epoch, _s.c.event_seq).where(
-    _s.c.tenant == sa.bindparam("tenant"), _s.c.id == sa.bindparam("session")
+_SESSION = Statement(
+    sa.select(_s.c.sid, _s.c.event_epoch, _s.c.event_seq).where(
+        _s.c.tenant == sa.bindparam("tenant"), _s.c.id == sa.bindparam("session")
+    )
 )
-_AFTER = (
+_AFTER = Statement(
     sa.select(_e)
     .where(
         _e.c.sid == sa.bindparam("of_sid"),
@@ -28,8 +31,10 @@ _AFTER = (
     .order_by(_e.c.epoch, _e.c.seq)
     .limit(sa.bindparam("most"))
 )
-_KNOWN = sa.select(_e.c.event_id).where(
-    _e.c.sid == sa.bindparam("of_sid"), _e.c.event_id == sa.bindparam("of_event")
+_KNOWN = Statement(
+    sa.select(_e.c.event_id).where(
+        _e.c.sid == sa.bindparam("of_sid"), _e.c.event_id == sa.bindparam("of_event")
+    )
 )
 
 
@@ -48,7 +53,7 @@ class SqlEventLog:
             journal.fence_model_call(session, turn, step, attempt)
             for draft in drafts:
                 at = {"of_sid": session.sid, "of_event": draft.id}
-                if tx.connection.execute(_KNOWN, at).first() is None:
+                if _KNOWN.first(tx.connection, at) is None:
                     session.tell(draft)
             session.save()
 
@@ -71,13 +76,13 @@ class SqlEventLog:
 def _read(
     connection: sa.Connection, key: SessionKey, after: tuple[int, int], limit: int
 ) -> list[Event]:
-    session = connection.execute(_SESSION, {"tenant": key.tenant, "session": key.session}).first()
+    session = _SESSION.first(connection, {"tenant": key.tenant, "session": key.session})
     if session is None:
         raise UnknownSession(unknown(key))
     if after >= (session.event_epoch, session.event_seq):
         return []
-    rows = connection.execute(
-        _AFTER, {"of_sid": session.sid, "epoch": after[0], "seq": after[1], "most": limit}
+    rows = _AFTER.all(
+        connection, {"of_sid": session.sid, "epoch": after[0], "seq": after[1], "most": limit}
     )
     return [
         Event.model_construct(

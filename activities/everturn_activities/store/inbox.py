@@ -17,21 +17,22 @@ from everturn.views import AcceptedView
 from everturn_activities.store import Accepted, Inbound, Wake, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement, insert
 
 PREVIEW_CHARACTERS = 200
 
 _inbox = schema.inbox
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
-_BY_SENDER = sa.select(_inbox).where(
-    _inbox.c.sid == _sid, _inbox.c.sender_id == sa.bindparam("of_sender")
+_BY_SENDER = Statement(
+    sa.select(_inbox).where(_inbox.c.sid == _sid, _inbox.c.sender_id == sa.bindparam("of_sender"))
 )
-_WAITING = (
+_WAITING = Statement(
     sa.select(_inbox)
     .where(_inbox.c.sid == _sid, _inbox.c.state == "waiting")
     .order_by(_inbox.c.position)
 )
-_INSERT = sa.insert(_inbox)
-_SETTLE = (
+_INSERT = insert(_inbox)
+_SETTLE = Statement(
     sa.update(_inbox)
     .where(_inbox.c.sid == _sid, _inbox.c.position == sa.bindparam("of_position"))
     .values(state=sa.bindparam("state"), turn=sa.bindparam("turn"))
@@ -47,9 +48,7 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     """
     session = LockedSession(tx, key)
     digest = _digest(inbound)
-    known = tx.connection.execute(
-        _BY_SENDER, {"of_sid": session.sid, "of_sender": inbound.id}
-    ).first()
+    known = _BY_SENDER.first(tx.connection, {"of_sid": session.sid, "of_sender": inbound.id})
     if known is not None:
         if known.digest != digest:
             raise IdempotencyConflict(
@@ -57,7 +56,7 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
                 " give each new message an id of its own."
             )
         waits = known.state == "waiting" and session.wake_at is not None
-        return Accepted(_view(session, known._mapping, True), _wake(session) if waits else None)
+        return Accepted(_view(session, known._asdict(), True), _wake(session) if waits else None)
 
     session.inbox_pos += 1
     row: dict[str, Any] = {
@@ -81,7 +80,7 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     # Where a watcher starts to see all that follows from this.
     view = _view(session, row, False)
     session.tell(_announced(inbound, row))
-    tx.connection.execute(_INSERT, row)
+    _INSERT.run(tx.connection, row)
     wakes = row["state"] == "waiting" and session.wake_at is None
     if wakes:
         session.wake_at = tx.now
@@ -102,13 +101,13 @@ def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
 
 def waiting(session: LockedSession) -> list[dict[str, Any]]:
     """What no turn has taken yet, in order of acceptance."""
-    found = session.tx.connection.execute(_WAITING, {"of_sid": session.sid})
-    return [dict(row._mapping) for row in found]
+    found = _WAITING.all(session.tx.connection, {"of_sid": session.sid})
+    return [row._asdict() for row in found]
 
 
 def settle(session: LockedSession, row: dict[str, Any], state: str, turn: int | None) -> None:
-    session.tx.connection.execute(
-        _SETTLE,
+    _SETTLE.run(
+        session.tx.connection,
         {"of_sid": session.sid, "of_position": row["position"], "state": state, "turn": turn},
     )
 

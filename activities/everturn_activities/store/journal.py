@@ -23,6 +23,7 @@ from everturn_activities.store import (
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement, insert
 from everturn_activities.store.turns import ASSISTANT_PART, result_of
 
 ARGUMENTS_PREVIEW_CHARACTERS = 300
@@ -42,8 +43,8 @@ _of_step = sa.and_(
 )
 _one_call = sa.and_(_of_step, _calls.c.idx == sa.bindparam("of_index"))
 
-_STEP = sa.select(_steps).where(_one_step)
-_BEGIN_STEP = (
+_STEP = Statement(sa.select(_steps).where(_one_step))
+_BEGIN_STEP = Statement(
     sa.update(_steps)
     .where(_one_step)
     .values(
@@ -53,7 +54,7 @@ _BEGIN_STEP = (
         }
     )
 )
-_END_STEP = (
+_END_STEP = Statement(
     sa.update(_steps)
     .where(_one_step)
     .values(
@@ -73,10 +74,10 @@ _END_STEP = (
         }
     )
 )
-_CALLS = sa.select(_calls).where(_of_step).order_by(_calls.c.idx)
-_CALL = sa.select(_calls).where(_one_call)
-_PROPOSE = sa.insert(_calls)
-_BEGIN_CALL = (
+_CALLS = Statement(sa.select(_calls).where(_of_step).order_by(_calls.c.idx))
+_CALL = Statement(sa.select(_calls).where(_one_call))
+_PROPOSE = insert(_calls)
+_BEGIN_CALL = Statement(
     sa.update(_calls)
     .where(_one_call)
     .values(
@@ -86,7 +87,7 @@ _BEGIN_CALL = (
         }
     )
 )
-_END_CALL = (
+_END_CALL = Statement(
     sa.update(_calls)
     .where(_one_call)
     .values(
@@ -104,13 +105,13 @@ def begin_model_call(
     """Count an attempt, or return the reply that is already paid for."""
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
     key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
-    row = tx.connection.execute(_STEP, key).one()
+    row = _STEP.one(tx.connection, key)
     if row.state == "done":
         return step_head(row.head)
     session.demand_host(context.turn, context.epoch)
     attempt = row.attempt + 1
-    tx.connection.execute(
-        _BEGIN_STEP,
+    _BEGIN_STEP.run(
+        tx.connection,
         {
             **key,
             "state": "started",
@@ -152,9 +153,9 @@ def begin_model_call(
 
 def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:
     """The step's row if `attempt` is the one under way, else Fenced."""
-    row = session.tx.connection.execute(
-        _STEP, {"of_sid": session.sid, "of_turn": turn, "of_step": step}
-    ).one()
+    row = _STEP.one(
+        session.tx.connection, {"of_sid": session.sid, "of_turn": turn, "of_step": step}
+    )
     if row.attempt != attempt or row.state != "started":
         raise Fenced(
             f"Attempt {attempt} of turn {turn} step {step} is over:"
@@ -185,8 +186,8 @@ def complete_model_call(
         session.append(message, context.turn, context.step, ASSISTANT_PART, tokens)
     if head.calls:
         _propose(session, context, message, head.calls)
-    tx.connection.execute(
-        _END_STEP,
+    _END_STEP.run(
+        tx.connection,
         {
             **key,
             "state": "done",
@@ -229,9 +230,9 @@ def complete_model_call(
 def _propose(
     session: LockedSession, context: ContextHead, message: AssistantMessage, heads: list[ToolHead]
 ) -> None:
-    session.tx.connection.execute(
-        _PROPOSE,
-        [
+    _PROPOSE.run(
+        session.tx.connection,
+        *(
             {
                 "sid": session.sid,
                 "turn": context.turn,
@@ -246,7 +247,7 @@ def _propose(
                 "attempt": 0,
             }
             for head, call in zip(heads, message.tool_calls, strict=True)
-        ],
+        ),
     )
 
 
@@ -256,7 +257,7 @@ def step_head(text: str) -> StepHead:
 
 
 def tool_calls(connection: sa.Connection, sid: int, turn: int, step: int) -> list[StoredCall]:
-    rows = connection.execute(_CALLS, {"of_sid": sid, "of_turn": turn, "of_step": step})
+    rows = _CALLS.all(connection, {"of_sid": sid, "of_turn": turn, "of_step": step})
     return [_stored(row) for row in rows]
 
 
@@ -277,7 +278,7 @@ def begin_tool(
     """
     session = LockedSession(tx, key)
     at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
-    row = tx.connection.execute(_CALL, at).one()
+    row = _CALL.one(tx.connection, at)
     if row.state == "done":
         return result_of(row)
     session.demand_host(turn, epoch)
@@ -286,8 +287,8 @@ def begin_tool(
     if once and row.state == "started":
         return ToolInterrupted(row.attempt, _stored(row))
     attempt = row.attempt + 1
-    tx.connection.execute(
-        _BEGIN_CALL,
+    _BEGIN_CALL.run(
+        tx.connection,
         {
             **at,
             "state": "started",
@@ -320,7 +321,7 @@ def complete_tools(
     session = LockedSession(tx, key)
     for completed, tokens in done:
         at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": completed.index}
-        row = tx.connection.execute(_CALL, at).one()
+        row = _CALL.one(tx.connection, at)
         if row.state == "done":
             continue
         if row.attempt != completed.attempt:
@@ -331,8 +332,8 @@ def complete_tools(
         if completed.attempt == 0:
             session.demand_host(turn, epoch)
             session.tell(_started(turn, step, 1, _stored(row)))
-        tx.connection.execute(
-            _END_CALL,
+        _END_CALL.run(
+            tx.connection,
             {
                 **at,
                 "state": "done",

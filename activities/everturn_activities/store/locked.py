@@ -15,9 +15,10 @@ from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn_activities.store import schema
 from everturn_activities.store.database import Tx
+from everturn_activities.store.statement import Statement, insert
 
 _sessions = schema.sessions
-_LOCK = (
+_LOCK = Statement(
     sa.select(_sessions)
     .where(_sessions.c.tenant == sa.bindparam("tenant"), _sessions.c.id == sa.bindparam("session"))
     .with_for_update()
@@ -37,7 +38,7 @@ _COUNTERS = (
     "event_seq",
     "title",
 )
-_SAVE = (
+_SAVE = Statement(
     sa.update(_sessions)
     .where(_sessions.c.sid == sa.bindparam("of_sid"))
     .values({name: sa.bindparam(name) for name in (*_COUNTERS, "updated_at")})
@@ -63,15 +64,14 @@ class LockedSession:
 
     def __init__(self, tx: Tx, key: SessionKey) -> None:
         """Lock the session of `key`; raises UnknownSession."""
-        found = tx.connection.execute(_LOCK, {"tenant": key.tenant, "session": key.session}).first()
+        found = _LOCK.first(tx.connection, {"tenant": key.tenant, "session": key.session})
         if found is None:
             raise UnknownSession(unknown(key))
         self.key = key
         self.tx = tx
-        self.row: dict[str, Any] = dict(found._mapping)
-        self.sid: int = self.row["sid"]
+        self.sid: int = found.sid
         for name in _COUNTERS:
-            setattr(self, name, self.row[name])
+            setattr(self, name, getattr(found, name))
         self._events: list[dict[str, Any]] = []
         self._messages: list[dict[str, Any]] = []
 
@@ -130,17 +130,17 @@ class LockedSession:
         """Write events, messages and numbers; the session's watchers are told after COMMIT."""
         connection = self.tx.connection
         if self._events:
-            connection.execute(_INSERT_EVENTS, self._events)
+            _INSERT_EVENT.run(connection, *self._events)
             self.tx.told.add(self.key)
         if self._messages:
-            connection.execute(_INSERT_MESSAGES, self._messages)
+            _INSERT_MESSAGE.run(connection, *self._messages)
         values = {name: getattr(self, name) for name in _COUNTERS}
-        connection.execute(_SAVE, {**values, "updated_at": self.tx.now, "of_sid": self.sid})
+        _SAVE.run(connection, {**values, "updated_at": self.tx.now, "of_sid": self.sid})
         self._events, self._messages = [], []
 
 
-_INSERT_EVENTS = sa.insert(schema.events)
-_INSERT_MESSAGES = sa.insert(schema.messages)
+_INSERT_EVENT = insert(schema.events)
+_INSERT_MESSAGE = insert(schema.messages)
 
 
 def unknown(key: SessionKey) -> str:

@@ -11,6 +11,7 @@ from everturn.session import SessionKey
 from everturn.views import MessageView, SessionView, StepView, TurnView, UsageView
 from everturn_activities.store import Assignment, UnfinishedCall, Wake, schema
 from everturn_activities.store.locked import unknown
+from everturn_activities.store.statement import Statement
 
 _s, _t, _st, _c, _m, _i = (
     schema.sessions,
@@ -163,7 +164,7 @@ def _step_view(row: Any, calls: Sequence[Any]) -> StepView:
     )
 
 
-_MESSAGES = (
+_MESSAGES = Statement(
     sa.select(_m)
     .where(
         _m.c.sid == sa.bindparam("of_sid"),
@@ -195,9 +196,7 @@ def messages(
 def message_rows(
     connection: sa.Connection, sid: int, after: int, upto: int, limit: int = 2**31 - 1
 ) -> Sequence[Any]:
-    return connection.execute(
-        _MESSAGES, {"of_sid": sid, "after": after, "upto": upto, "most": limit}
-    ).all()
+    return _MESSAGES.all(connection, {"of_sid": sid, "after": after, "upto": upto, "most": limit})
 
 
 def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:

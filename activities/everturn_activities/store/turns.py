@@ -30,6 +30,7 @@ from everturn.session import (
 from everturn_activities.store import Idle, TakeoverNeeded, inbox, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement, insert
 
 ADOPTIONS_MAX = 3
 TITLE_CHARACTERS = 60
@@ -47,43 +48,51 @@ _beginnings, _turns, _steps, _calls = (
     schema.steps,
     schema.tool_calls,
 )
-_BEGINNING = sa.select(_beginnings.c.head).where(
-    _beginnings.c.sid == _sid,
-    _beginnings.c.run_id == sa.bindparam("of_run"),
-    _beginnings.c.k == sa.bindparam("of_k"),
+_BEGINNING = Statement(
+    sa.select(_beginnings.c.head).where(
+        _beginnings.c.sid == _sid,
+        _beginnings.c.run_id == sa.bindparam("of_run"),
+        _beginnings.c.k == sa.bindparam("of_k"),
+    )
 )
-_TURN = sa.select(_turns).where(_turns.c.sid == _sid, _turns.c.turn == _turn)
-_STEP = sa.select(_steps).where(
-    _steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step
+_TURN = Statement(sa.select(_turns).where(_turns.c.sid == _sid, _turns.c.turn == _turn))
+_STEP = Statement(
+    sa.select(_steps).where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
 )
-_LAST_STEP = sa.select(sa.func.max(_steps.c.step)).where(
-    _steps.c.sid == _sid, _steps.c.turn == _turn
+_LAST_STEP = Statement(
+    sa.select(sa.func.max(_steps.c.step)).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
 )
-_RESULTS = (
+_RESULTS = Statement(
     sa.select(_calls)
     .where(_calls.c.sid == _sid, _calls.c.turn == _turn, _calls.c.step == _step)
     .order_by(_calls.c.idx)
 )
-_TOLD = (
+_TOLD = Statement(
     sa.update(_steps)
     .where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
     .values(results_told=1)
 )
-_USAGE = sa.select(
-    sa.func.coalesce(sa.func.sum(_steps.c.input_tokens), 0),
-    sa.func.coalesce(sa.func.sum(_steps.c.output_tokens), 0),
-    sa.func.sum(_steps.c.cost_usd),
-    sa.func.count(_steps.c.ended_at),
-    sa.func.count(_steps.c.cost_usd),
-).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
-_SPEC_KNOWN = sa.select(schema.specs.c.hash).where(schema.specs.c.hash == sa.bindparam("of_hash"))
-_SPEC = sa.select(schema.specs.c.body).where(schema.specs.c.hash == sa.bindparam("of_hash"))
-_ADOPT = (
+_USAGE = Statement(
+    sa.select(
+        sa.func.coalesce(sa.func.sum(_steps.c.input_tokens), 0),
+        sa.func.coalesce(sa.func.sum(_steps.c.output_tokens), 0),
+        sa.func.sum(_steps.c.cost_usd),
+        sa.func.count(_steps.c.ended_at),
+        sa.func.count(_steps.c.cost_usd),
+    ).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
+)
+_SPEC_KNOWN = Statement(
+    sa.select(schema.specs.c.hash).where(schema.specs.c.hash == sa.bindparam("of_hash"))
+)
+_SPEC = Statement(
+    sa.select(schema.specs.c.body).where(schema.specs.c.hash == sa.bindparam("of_hash"))
+)
+_ADOPT = Statement(
     sa.update(_turns)
     .where(_turns.c.sid == _sid, _turns.c.turn == _turn)
     .values(adoptions=sa.bindparam("adoptions"))
 )
-_END = (
+_END = Statement(
     sa.update(_turns)
     .where(_turns.c.sid == _sid, _turns.c.turn == _turn)
     .values(
@@ -92,10 +101,10 @@ _END = (
         reason=sa.bindparam("reason"),
     )
 )
-_INSERT_BEGINNING = sa.insert(_beginnings)
-_INSERT_TURN = sa.insert(_turns)
-_INSERT_STEP = sa.insert(_steps)
-_INSERT_SPEC = sa.insert(schema.specs)
+_INSERT_BEGINNING = insert(_beginnings)
+_INSERT_TURN = insert(_turns)
+_INSERT_STEP = insert(_steps)
+_INSERT_SPEC = insert(schema.specs)
 
 
 def begin(
@@ -106,9 +115,9 @@ def begin(
     `spec` is pinned to a new turn; an open one keeps its own.
     """
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
-    made = tx.connection.execute(
-        _BEGINNING, {"of_sid": session.sid, "of_run": request.run_id, "of_k": request.k}
-    ).scalar()
+    made = _BEGINNING.scalar(
+        tx.connection, {"of_sid": session.sid, "of_run": request.run_id, "of_k": request.k}
+    )
     if made is not None:
         return TurnHead(**json.loads(made))
     how = inbox.take_host(session, request, takeover)
@@ -128,8 +137,8 @@ def begin(
             session.save()
             return Idle()
         head = _open(session, rows, spec, spec_hash)
-    tx.connection.execute(
-        _INSERT_BEGINNING,
+    _INSERT_BEGINNING.run(
+        tx.connection,
         {
             "sid": session.sid,
             "run_id": request.run_id,
@@ -157,10 +166,10 @@ def _open(
     session.turn += 1
     session.open_turn = turn = session.turn
     connection = session.tx.connection
-    if connection.execute(_SPEC_KNOWN, {"of_hash": spec_hash}).first() is None:
-        connection.execute(_INSERT_SPEC, {"hash": spec_hash, "body": spec.model_dump_json()})
-    connection.execute(
-        _INSERT_TURN,
+    if _SPEC_KNOWN.first(connection, {"of_hash": spec_hash}) is None:
+        _INSERT_SPEC.run(connection, {"hash": spec_hash, "body": spec.model_dump_json()})
+    _INSERT_TURN.run(
+        connection,
         {
             "sid": session.sid,
             "turn": turn,
@@ -206,12 +215,12 @@ def _admit(session: LockedSession, row: dict[str, Any], turn: int, step: int, pa
 
 def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
     """The open turn's head before its last prepared step, which runs again as recorded."""
-    row = session.tx.connection.execute(_TURN, {"of_sid": session.sid, "of_turn": turn}).one()
+    row = _TURN.one(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
     adoptions = row.adoptions + adopted
     failure = None
     if adopted:
-        session.tx.connection.execute(
-            _ADOPT, {"of_sid": session.sid, "of_turn": turn, "adoptions": adoptions}
+        _ADOPT.run(
+            session.tx.connection, {"of_sid": session.sid, "of_turn": turn, "adoptions": adoptions}
         )
         session.tell(
             Draft(
@@ -227,11 +236,9 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
                 " it may be what ends the workers."
             )
     spec = AgentSpec.model_validate_json(
-        session.tx.connection.execute(_SPEC, {"of_hash": row.spec_hash}).scalar_one()
+        _SPEC.scalar(session.tx.connection, {"of_hash": row.spec_hash})
     )
-    last = session.tx.connection.execute(
-        _LAST_STEP, {"of_sid": session.sid, "of_turn": turn}
-    ).scalar()
+    last = _LAST_STEP.scalar(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
     return TurnHead(
         tenant=session.key.tenant,
         session=session.key.session,
@@ -248,7 +255,7 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
     """Close the step before, admit steered messages, and record what this step will read."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
-    made = tx.connection.execute(_STEP, key).first()
+    made = _STEP.first(tx.connection, key)
     if made is not None:
         # The row answers anyone, but the work below it is done for whoever hosts now.
         return ContextHead(**{**json.loads(made.context), "epoch": request.epoch})
@@ -279,8 +286,8 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
         placement=placement,
         cancelled=session.cancel_turn == request.turn,
     )
-    tx.connection.execute(
-        _INSERT_STEP,
+    _INSERT_STEP.run(
+        tx.connection,
         {
             "sid": session.sid,
             "turn": request.turn,
@@ -300,16 +307,16 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
 def append_results(session: LockedSession, turn: int, step: int) -> None:
     """Put the results of `step` into the transcript as one message, in call order."""
     key = {"of_sid": session.sid, "of_turn": turn, "of_step": step}
-    rows = session.tx.connection.execute(_RESULTS, key).all()
+    rows = _RESULTS.all(session.tx.connection, key)
     if not rows:
         return
-    told = session.tx.connection.execute(_STEP, key).one().results_told
+    told = _STEP.one(session.tx.connection, key).results_told
     if told:
         return
     results = tuple(result_of(row) for row in rows)
     tokens = sum(row.tokens for row in rows)
     session.append(ToolMessage(results=results), turn, step, TOOL_PART, tokens)
-    session.tx.connection.execute(_TOLD, key)
+    _TOLD.run(session.tx.connection, key)
 
 
 def result_of(row: Any) -> ToolResult:
@@ -326,7 +333,7 @@ def result_of(row: Any) -> ToolResult:
 def finish(tx: Tx, request: FinishTurn) -> Finished:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
-    turn = tx.connection.execute(_TURN, {"of_sid": session.sid, "of_turn": request.turn}).one()
+    turn = _TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
     if turn.outcome is None:
         session.demand_host(request.turn, request.epoch)
         _record_outcome(session, request)
@@ -340,8 +347,8 @@ def finish(tx: Tx, request: FinishTurn) -> Finished:
 def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
     connection = session.tx.connection
     append_results(session, request.turn, request.step)
-    connection.execute(
-        _END,
+    _END.run(
+        connection,
         {
             "of_sid": session.sid,
             "of_turn": request.turn,
@@ -351,9 +358,9 @@ def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
         },
     )
     session.open_turn = None
-    inputs, outputs, cost, ended, priced = connection.execute(
-        _USAGE, {"of_sid": session.sid, "of_turn": request.turn}
-    ).one()
+    inputs, outputs, cost, ended, priced = _USAGE.one(
+        connection, {"of_sid": session.sid, "of_turn": request.turn}
+    )
     session.tell(
         Draft(
             id=f"turn/{request.turn}/finished",
@@ -372,7 +379,7 @@ def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
     )
 
 
-_FINAL = (
+_FINAL = Statement(
     sa.select(schema.messages.c.body)
     .where(
         schema.messages.c.sid == _sid,
@@ -385,7 +392,7 @@ _FINAL = (
 
 
 def _final_text(session: LockedSession, turn: int) -> str:
-    body = session.tx.connection.execute(_FINAL, {"of_sid": session.sid, "of_turn": turn}).scalar()
+    body = _FINAL.scalar(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
     message = message_from_json(body) if body is not None else None
     return message.text if isinstance(message, AssistantMessage) else ""
 
