@@ -1,0 +1,149 @@
+"""`up`: one a home, children that come back, nothing left behind; with real processes."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ups import UpProcess, wait_for
+
+from everturn_workers import processes
+from everturn_workers.locks import is_held
+from everturn_workers.server import lock_path
+from everturn_workers.supervisor import running
+
+StartUp = Callable[..., UpProcess]
+
+
+def gone(pid: int) -> bool:
+    return processes.identify(pid) is None
+
+
+def test_an_up_runs_a_server_a_worker_and_an_api_and_tells_where(up: StartUp, home: Path):
+    one = up(EVERTURN_PORT="7999")
+
+    found = one.ready()
+
+    assert set(found.children) == {"temporal", "worker", "api"}
+    assert found.api_url == "http://127.0.0.1:7999"
+    environment = (home / "run" / "worker.env").read_text().splitlines()
+    assert f"EVERTURN_TEMPORAL_ADDRESS={found.temporal_address}" in environment
+    assert (home / "run" / "up.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_second_up_on_the_same_home_refuses_in_one_sentence(up: StartUp, home: Path):
+    first = up()
+    first.ready()
+    before = running(home)
+
+    second = up()
+
+    assert second.process.wait(timeout=20) == 1
+    said = second.output.read_text().splitlines()[-1]
+    assert str(home) in said
+    assert f"process {first.process.pid}" in said
+    assert running(home) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_up_leaves_no_process_and_no_record(
+    up: StartUp, home: Path, number: signal.Signals
+):
+    one = up()
+    children = one.ready().children
+
+    assert one.stop(number) == 0
+
+    assert all(gone(pid) for pid in children.values())
+    assert running(home) is None
+    assert not (home / "run" / "up.json").exists()
+
+
+def test_the_children_of_a_killed_up_die_with_it(up: StartUp, home: Path):
+    one = up()
+    children = one.ready().children
+
+    one.kill()
+
+    for pid in children.values():
+        wait_for(lambda pid=pid: gone(pid))
+    assert running(home) is None
+
+
+def test_children_that_outlive_a_killed_up_are_ended_at_the_next_start(up: StartUp, home: Path):
+    one = up("stubborn")
+    left = one.ready().children
+    one.kill()
+    assert not gone(left["worker"])
+
+    second = up()
+    found = second.ready()
+
+    assert gone(left["worker"])
+    assert gone(left["api"])
+    assert set(left.values()).isdisjoint(found.children.values())
+
+
+def test_a_process_that_took_the_number_of_a_dead_child_is_left_alone(up: StartUp, home: Path):
+    one = up("stubborn")
+    children = one.ready().children
+    one.kill()
+    record = home / "run" / "up.json"
+    worker = processes.identify(children["worker"])
+    assert worker is not None
+    record.write_text(record.read_text().replace(worker.started, "1"))
+
+    up().ready()
+
+    assert not gone(children["worker"])
+    os.kill(children["worker"], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", ["temporal", "worker", "api"])
+def test_a_killed_child_is_started_again(up: StartUp, home: Path, name: str):
+    one = up()
+    before = one.ready()
+
+    os.kill(before.children[name], signal.SIGKILL)
+
+    wait_for(lambda: f"The {name} is back." in one.output.read_text())
+    after = one.ready()
+    assert after.children[name] != before.children[name]
+    assert after.temporal_address == before.temporal_address
+    others = {other for other in before.children if other != name}
+    assert all(after.children[other] == before.children[other] for other in others)
+
+
+def test_a_child_that_cannot_start_ends_the_up_with_its_last_words(up: StartUp, home: Path):
+    one = up("ends")
+
+    assert one.process.wait(timeout=20) == 1
+
+    said = one.output.read_text().splitlines()[-1]
+    assert "ended (code 3) before it was ready" in said
+    assert "the port is taken" in said
+    assert not is_held(lock_path(home))
+
+
+def test_a_second_signal_kills_what_does_not_end(up: StartUp):
+    one = up("stubborn")
+    children = one.ready().children
+    one.process.send_signal(signal.SIGINT)
+    wait_for(lambda: "Stopping" in one.output.read_text())
+
+    one.process.send_signal(signal.SIGINT)
+
+    assert one.process.wait(timeout=10) == 0
+    assert all(gone(pid) for pid in children.values())
+
+
+def test_no_key_stands_on_a_childs_command_line(up: StartUp, home: Path):
+    one = up(EVERTURN_API_KEY="canary-key")
+    children = one.ready().children
+
+    for name, pid in children.items():
+        assert b"canary-key" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+        knows = b"canary-key" in Path(f"/proc/{pid}/environ").read_bytes()
+        assert knows == (name != "temporal")
+    assert "canary-key" not in (home / "run" / "up.json").read_text()

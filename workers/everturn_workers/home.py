@@ -1,0 +1,89 @@
+"""The home folder: what the first start puts there, and where its sockets go."""
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from everturn.agents import Agent
+from everturn.errors import UsageError
+
+FOLDERS = ("agents/default", "skills", "sessions", "logs", "run", "blobs")
+
+CONFIG = """\
+# Settings of everturn on this machine. Each is also a variable EVERTURN_<NAME>,
+# which wins over this file, and most are flags, which win over both.
+
+# port = 7430
+# log_level = "info"
+
+# The agent and the model of new sessions, where the workspace does not say.
+# agent = "default"
+# model = "openai/gpt-5-mini"
+
+# A Temporal server and a database of your own instead of the embedded ones.
+# temporal_address = "127.0.0.1:7233"
+# database_url = "postgresql://user@host/everturn"
+"""
+
+
+def prepare(home: Path) -> Path:
+    """Create what is missing of the home folder, for its owner only; returns it absolute.
+
+    What is there already is left as it is. Raises UsageError where it cannot be made.
+    """
+    home = home.expanduser().absolute()
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in FOLDERS:
+            (home / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        agent = Agent()
+        _write_new(home / "config.toml", CONFIG)
+        _write_new(home / "active_session", "")
+        _write_new(home / "agents" / "default" / "config.toml", _agent_config(agent))
+        _write_new(home / "agents" / "default" / "agent.md", agent.prompt + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"The home folder {home} cannot be used: {error.strerror}; set EVERTURN_HOME to a"
+            " folder that you can write to."
+        ) from None
+    return home
+
+
+def socket_dir(store_url: str) -> Path:
+    """The folder of the sockets of all processes on one store.
+
+    A socket's path is limited to about 100 bytes, so it does not stand in the home folder.
+    Raises UsageError where someone else could have made or could read the folder.
+    """
+    ours = Path(tempfile.gettempdir()) / f"everturn-{os.getuid()}"
+    folder = ours / hashlib.sha256(store_url.encode()).hexdigest()[:16]
+    for path in (ours, folder):
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+        if not private or found.st_uid != os.getuid():
+            raise UsageError(
+                f"The socket folder {path} is not a private folder of yours; remove it or set"
+                " TMPDIR to another place."
+            )
+    return folder
+
+
+def _agent_config(agent: Agent) -> str:
+    return (
+        f"name = {json.dumps(agent.name)}\n"
+        f"model = {json.dumps(agent.model)}\n"
+        f"tool_role = {json.dumps(agent.tool_role)}\n"
+    )
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write `text` whole or not at all, unless the file exists."""
+    if path.exists():
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,400 @@
+"""`everturn up`: a Temporal server, a worker and the API on one home, kept alive together."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
+from everturn_workers import fetch, processes
+from everturn_workers.home import prepare
+from everturn_workers.locks import is_held, try_lock
+from everturn_workers.processes import Identity
+from everturn_workers.server import EmbeddedServer, start_server
+from everturn_workers.settings import Settings
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+"""What a worker is promised for ending its calls before it is killed."""
+HEALTHY_SECONDS = 10.0
+BACKOFF_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Command lines of the children. Each prints one line `ready ...` when it is; the API's
+    is `ready <url>`."""
+
+    worker: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "worker")
+    api: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "api")
+    fetch: Sequence[str] = (sys.executable, "-m", "everturn_workers.fetch")
+
+
+@dataclass(frozen=True)
+class RunningUp:
+    """An `up` that lives. `api_url` is None until all of its children are ready."""
+
+    pid: int
+    temporal_address: str | None
+    api_url: str | None
+    children: dict[str, int]
+
+
+def running(home: Path) -> RunningUp | None:
+    """The `up` that works on `home`, or None."""
+    if not is_held(_lock_path(home)):
+        return None
+    record = _read_record(home)
+    # A record can be that of an earlier `up`, until the new one writes its own.
+    if record is None or not processes.lives(record.up):
+        return None
+    children = {name: child.pid for name, child in record.children.items()}
+    return RunningUp(record.up.pid, record.temporal_address, record.api_url, children)
+
+
+class Up:
+    """One `up`: `start` returns when all children are ready, `stop` leaves none.
+
+    `say` hears one line for each change. Must run on the process's main thread.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        say: Callable[[str], None],
+        commands: Commands | None = None,
+    ) -> None:
+        self._settings = settings
+        self._home = settings.home
+        self._say = say
+        self._commands = commands or Commands()
+        self._lock: int | None = None
+        self._children: list[_Child] = []
+        self._keepers: list[asyncio.Task[None]] = []
+        self._temporal_address: str | None = None
+        self._api_url: str | None = None
+
+    async def start(self) -> RunningUp:
+        """Raises UsageError where another `up` works on the home, RuntimeUnavailable where a
+        child does not come up; then nothing is left running."""
+        prepare(self._home)
+        self._take_home()
+        try:
+            await self._end_leftovers()
+            self._record()
+            self._temporal_address = await self._start_temporal()
+            self._api_url = await self._start_worker_and_api(self._temporal_address)
+        except BaseException:
+            await self.stop()
+            raise
+        self._record()
+        self._keepers = [asyncio.create_task(self._keep(child)) for child in self._children]
+        pids = {child.name: child.process.pid for child in self._children if child.process}
+        return RunningUp(os.getpid(), self._temporal_address, self._api_url, pids)
+
+    async def run(self) -> None:
+        """Start, work until SIGTERM or SIGINT, stop. A second signal kills the children."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        asked = False
+
+        def ask() -> None:
+            nonlocal asked
+            if asked:
+                self._kill()
+            else:
+                asked = True
+                self._say("Stopping; a second signal kills what still runs.")
+                task.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ask)
+        try:
+            await self.start()
+            await asyncio.gather(*self._keepers)
+        except asyncio.CancelledError:
+            if not asked:
+                raise
+        finally:
+            await self.stop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    async def stop(self) -> None:
+        """End the API and the worker, then the server they speak to, then free the home."""
+        if self._lock is None:
+            return
+        for keeper in self._keepers:
+            keeper.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        *rest, first = reversed(self._children) if self._children else [None]
+        await asyncio.gather(*(child.stop() for child in rest if child))
+        if first is not None:
+            await first.stop()
+        _record_path(self._home).unlink(missing_ok=True)
+        os.close(self._lock)
+        self._lock = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def _take_home(self) -> None:
+        path = _lock_path(self._home)
+        self._lock = try_lock(path)
+        if self._lock is None:
+            holder = path.read_text().strip() or "unknown"
+            raise UsageError(
+                f"Another everturn works on the home folder {self._home} already (process"
+                f" {holder}); use that one, end it, or set EVERTURN_HOME to another folder."
+            )
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    async def _end_leftovers(self) -> None:
+        """End the children of an `up` that was killed on this home.
+
+        On Linux the kernel has done so already.
+        """
+        record = _read_record(self._home)
+        for name, child in (record.children if record else {}).items():
+            if processes.lives(child):
+                self._say(f"Ending the {name} that a killed `up` left (process {child.pid}).")
+                await processes.kill_group(child)
+
+    async def _start_temporal(self) -> str:
+        if self._settings.temporal_address is not None:
+            return self._settings.temporal_address
+        binary = await self._binary()
+        server = _Server(binary, self._home, self._settings.temporal_namespace)
+        await self._launch(server)
+        self._say(f"Temporal server ready at {server.address}.")
+        return server.address
+
+    async def _start_worker_and_api(self, temporal_address: str) -> str:
+        environment = child_environment(self._settings, temporal_address)
+        worker = _Program("worker", self._commands.worker, environment, self._home)
+        api = _Program("api", self._commands.api, dict(environment), self._home)
+        # Both start at once; each is then waited for.
+        await self._launch(worker)
+        await self._launch(api)
+        await worker.ready()
+        self._say("Worker ready.")
+        url = await api.ready() or f"http://{self._settings.host}:{self._settings.port}"
+        # An API that starts again is found where it was.
+        api.environment["EVERTURN_PORT"] = str(urlsplit(url).port or self._settings.port)
+        self._say(f"API ready at {url}.")
+        return url
+
+    async def _binary(self) -> Path:
+        found = await asyncio.to_thread(fetch.find)
+        if found is not None:
+            return found
+        # A process of its own, so that Ctrl-C ends a long build.
+        log = processes.Log(self._home / "logs" / "fetch.log")
+        with log.open() as output:
+            process = await processes.spawn(
+                self._commands.fetch, environment=os.environ, log=output
+            )
+        told = 0
+        try:
+            while process.returncode is None:
+                await asyncio.sleep(0.1)
+                lines = log.lines()
+                for line in lines[told:]:
+                    self._say(line)
+                told = len(lines)
+        finally:
+            processes.kill(process)
+            await process.wait()
+        found = await asyncio.to_thread(fetch.find)
+        if found is None:
+            raise RuntimeUnavailable(log.tail(chars=2000))
+        return found
+
+    async def _launch(self, child: "_Child") -> None:
+        self._children.append(child)
+        await child.launch()
+        self._record()
+
+    async def _keep(self, child: "_Child") -> None:
+        """Start `child` again whenever it ends: at once, then ever more slowly."""
+        failures = 0
+        while True:
+            assert child.process is not None
+            began = time.monotonic()
+            code = await child.process.wait()
+            if time.monotonic() - began > HEALTHY_SECONDS:
+                failures = 0
+            await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
+            failures += 1
+            self._say(f"The {child.name} ended ({_told(code)}); starting it again.")
+            try:
+                await child.launch()
+                self._record()
+                await child.ready()
+            except EverturnError as error:
+                self._say(str(error))
+            else:
+                self._say(f"The {child.name} is back.")
+
+    def _kill(self) -> None:
+        for child in self._children:
+            if child.process is not None:
+                processes.kill(child.process)
+
+    def _record(self) -> None:
+        """Write who we are and whom we started, for other processes and the next `up`."""
+        us = processes.identify(os.getpid())
+        assert us is not None
+        started = [(c.name, c.process) for c in self._children if c.process is not None]
+        children = {name: processes.identify(process.pid) for name, process in started}
+        living = {name: child for name, child in children.items() if child is not None}
+        record = _Record(us, self._temporal_address, self._api_url, living)
+        path = _record_path(self._home)
+        part = path.with_suffix(".part")
+        part.touch(mode=0o600)
+        part.write_text(json.dumps(asdict(record)))
+        part.replace(path)
+
+
+class _Child(Protocol):
+    name: str
+    process: Process | None
+
+    async def launch(self) -> None: ...
+    async def ready(self) -> str: ...
+    async def stop(self) -> None: ...
+
+
+class _Server:
+    """The Temporal server; launching it waits until it answers."""
+
+    name = "temporal"
+
+    def __init__(self, binary: Path, home: Path, namespace: str) -> None:
+        self.process: Process | None = None
+        self.address = ""
+        self._binary, self._home, self._namespace = binary, home, namespace
+        self._server: EmbeddedServer | None = None
+
+    async def launch(self) -> None:
+        self._server = await start_server(self._binary, self._home, self._namespace)
+        self.process, self.address = self._server.process, self._server.address
+
+    async def ready(self) -> str:
+        return self.address
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+
+
+class _Program:
+    """A process of ours that logs to a file and prints a line `ready ...` there."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: dict[str, str], home: Path
+    ) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.environment = environment
+        self._command = command
+        self._log = processes.Log(home / "logs" / f"{name}.log")
+
+    async def launch(self) -> None:
+        try:
+            with self._log.open() as output:
+                self.process = await processes.spawn(
+                    self._command, environment=self.environment, log=output
+                )
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"The {self.name} cannot be started with {self._command[0]}: {error.strerror}."
+            ) from None
+
+    async def ready(self) -> str:
+        """What stands behind `ready`. Raises RuntimeUnavailable where the process ends first."""
+        assert self.process is not None
+        give_up = time.monotonic() + READY_SECONDS
+        while time.monotonic() < give_up:
+            ended = self.process.returncode is not None
+            for line in self._log.lines():
+                if line.split(" ", 1)[0].strip() == "ready":
+                    return line.removeprefix("ready").strip()
+            if ended:
+                came = f"ended ({_told(self.process.returncode)}) before it was ready"
+                break
+            await asyncio.sleep(0.02)
+        else:
+            came = f"was not ready within {READY_SECONDS:g} s"
+        raise RuntimeUnavailable(
+            f"The {self.name} {came}; {self._log.path} ends with: {self._log.tail()}"
+        )
+
+    async def stop(self) -> None:
+        if self.process is not None:
+            await processes.end(self.process, STOP_SECONDS)
+
+
+@dataclass(frozen=True)
+class _Record:
+    up: Identity
+    temporal_address: str | None
+    api_url: str | None
+    children: dict[str, Identity]
+
+
+def child_environment(settings: Settings, temporal_address: str) -> dict[str, str]:
+    """Our environment, with what flags and `config.toml` set as variables.
+
+    Secrets go to children this way and never on a command line, which everyone can read.
+    """
+    environment = dict(os.environ)
+    for name in Settings.model_fields:
+        value = getattr(settings, name)
+        if value is not None:
+            told = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            environment[f"EVERTURN_{name.upper()}"] = told
+    environment["EVERTURN_TEMPORAL_ADDRESS"] = temporal_address
+    return environment
+
+
+def _told(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"code {code}"
+
+
+def _lock_path(home: Path) -> Path:
+    return home / "run" / "up.lock"
+
+
+def _record_path(home: Path) -> Path:
+    return home / "run" / "up.json"
+
+
+def _read_record(home: Path) -> _Record | None:
+    try:
+        raw = json.loads(_record_path(home).read_text())
+        children = {name: Identity(**child) for name, child in raw["children"].items()}
+        return _Record(Identity(**raw["up"]), raw["temporal_address"], raw["api_url"], children)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
