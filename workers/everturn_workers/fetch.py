@@ -98,7 +98,7 @@ def fetch(say: Callable[[str], None], sources: Sources | None = None) -> Path:
                     return sources.cache / "temporal"
     raise RuntimeUnavailable(
         f"No Temporal server could be obtained ({'; '.join(reasons)}); put the `temporal` command"
-        " (docs.temporal.io/cli) or Go 1.24+ (go.dev/dl) on PATH, or set"
+        " (docs.temporal.io/cli) or Go 1.25+ (go.dev/dl) on PATH, or set"
         " EVERTURN_TEMPORAL_ADDRESS to a server of yours."
     )
 

@@ -1,0 +1,39 @@
+# What a person and CI run, with the same commands. `make demo` or `make test` is all that a
+# fresh machine needs; each installs what it lacks.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST_ARGS ?=
+
+.PHONY: demo test check bench install temporal clean
+
+# A turn that loses its worker in the middle of a tool call; no API key is needed.
+demo: install temporal
+	@$(BIN)/python examples/demo.py
+
+test: install temporal
+	@command -v bwrap >/dev/null || echo "Tests of run_command are skipped: install bubblewrap (apt-get install bubblewrap)." >&2
+	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install temporal
+	$(BIN)/python -m tests.bench
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml scripts/install
+	@sh scripts/install $(VENV)
+	@touch $@
+
+# Minutes at the first time where the server must be built, nothing afterwards.
+temporal: install
+	@$(BIN)/python -m everturn_workers.fetch
+
+clean:
+	rm -rf $(VENV)
