@@ -148,3 +148,8 @@ async def changed(event: asyncio.Event, seconds: float = POLL_SECONDS) -> None:
     except TimeoutError:
         pass
     event.clear()
+
+
+def cancels(key: SessionKey) -> SessionKey:
+    """The topic on which a session's cancels are told: no session id holds a slash."""
+    return SessionKey(key.tenant, f"{key.session}/cancel")

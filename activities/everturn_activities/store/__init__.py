@@ -95,6 +95,11 @@ class Idle:
 
 
 @dataclass(frozen=True)
+class SpecNeeded:
+    """A message came in since the assignment was read: read it again."""
+
+
+@dataclass(frozen=True)
 class Caller:
     """Who runs a call: the worker instance, a nonce of this execution, and Temporal's task
     token where the call is a queued activity."""
@@ -172,8 +177,8 @@ class Store(Protocol):
     # A turn.
     async def assignment(self, key: SessionKey) -> Assignment | None: ...
     async def begin_turn(
-        self, request: BeginTurn, spec: AgentSpec, takeover: bool = False
-    ) -> TurnHead | TakeoverNeeded | Idle: ...
+        self, request: BeginTurn, spec: AgentSpec | None, takeover: bool = False
+    ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded: ...
     async def check_inbox(self, request: CheckInbox) -> InboxHead: ...
     async def prepare_step(
         self, request: PrepareStep, placement: Placement, model: str = ""
@@ -200,6 +205,10 @@ class Store(Protocol):
         step: StepHead,
         deltas: Sequence[Draft],
     ) -> StepHead: ...
+
+    async def fail_model_call(
+        self, context: ContextHead, attempt: int, reason: str, final: bool
+    ) -> None: ...
 
     # The journal of tool calls.
     async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...

@@ -18,6 +18,7 @@ from everturn_activities.store import Accepted, Inbound, Wake, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
+from everturn_activities.wakeups import cancels
 
 PREVIEW_CHARACTERS = 200
 
@@ -97,6 +98,7 @@ def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
         row["state"] = "too_late"
     else:
         session.cancel_turn = row["target"]
+        session.tx.told.add(cancels(session.key))
 
 
 def waiting(session: LockedSession) -> list[dict[str, Any]]:

@@ -65,6 +65,7 @@ _END_STEP = Statement(
                 "ended_at",
                 "stop",
                 "head",
+                "error",
                 "input_tokens",
                 "output_tokens",
                 "cached_tokens",
@@ -73,6 +74,11 @@ _END_STEP = Statement(
             )
         }
     )
+)
+_FAIL_STEP = Statement(
+    sa.update(_steps)
+    .where(_one_step)
+    .values(state="failed", error=sa.bindparam("error"), task_token=None)
 )
 _CALLS = Statement(sa.select(_calls).where(_of_step).order_by(_calls.c.idx))
 _CALL = Statement(sa.select(_calls).where(_one_call))
@@ -194,6 +200,7 @@ def complete_model_call(
             "ended_at": tx.now,
             "stop": stop,
             "head": json.dumps(asdict(head)),
+            "error": None,
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "cached_tokens": usage.cached_tokens,
@@ -227,28 +234,54 @@ def complete_model_call(
     return head
 
 
+def fail_model_call(tx: Tx, context: ContextHead, attempt: int, reason: str, final: bool) -> None:
+    """Keep why an attempt failed, and tell it; a late attempt changes nothing."""
+    session = LockedSession(tx, SessionKey(context.tenant, context.session))
+    try:
+        fence_model_call(session, context.turn, context.step, attempt)
+    except Fenced:
+        return
+    at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    _FAIL_STEP.run(tx.connection, {**at, "error": reason})
+    session.tell(
+        Draft(
+            id=f"turn/{context.turn}/step/{context.step}/attempt/{attempt}/failed",
+            type="status",
+            turn=context.turn,
+            step=context.step,
+            attempt=attempt,
+            body={"text": reason if final else f"{reason} Trying again."},
+        )
+    )
+    session.save()
+
+
 def _propose(
     session: LockedSession, context: ContextHead, message: AssistantMessage, heads: list[ToolHead]
 ) -> None:
-    _PROPOSE.run(
-        session.tx.connection,
-        *(
+    for index, call in enumerate(message.tool_calls):
+        runs = index < len(heads)
+        _PROPOSE.run(
+            session.tx.connection,
             {
                 "sid": session.sid,
                 "turn": context.turn,
                 "step": context.step,
-                "idx": head.index,
+                "idx": index,
                 "call_id": call.id,
                 "name": call.name,
                 "arguments": json.dumps(call.arguments, ensure_ascii=False),
                 "malformed": call.malformed,
-                "placement": head.placement,
-                "state": "proposed",
-                "attempt": 0,
-            }
-            for head, call in zip(heads, message.tool_calls, strict=True)
-        ),
-    )
+                "placement": heads[index].placement if runs else "inline",
+                "state": "proposed" if runs else "done",
+                "result": None if runs else _beyond(len(heads)),
+                "failed": 0 if runs else 1,
+            },
+        )
+
+
+def _beyond(most: int) -> str:
+    return f"The call did not run: one step runs {most} calls at most; ask for it in the next."
 
 
 def step_head(text: str) -> StepHead:

@@ -112,7 +112,7 @@ steps = sa.Table(
     metadata,
     *_owner("turn", "step"),
     sa.Column("context", sa.Text, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),  # prepared, started, done
+    sa.Column("state", sa.Text, nullable=False),  # prepared, started, failed, done
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
     sa.Column("model", sa.Text, nullable=False, default=""),
     sa.Column("placement", sa.Text, nullable=False),
@@ -122,6 +122,8 @@ steps = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("stop", sa.Text),
     sa.Column("head", sa.Text),
+    # Why the newest attempt failed, in plain words; NULL once a reply is there.
+    sa.Column("error", sa.Text),
     sa.Column("context_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("input_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("output_tokens", sa.Integer, nullable=False, default=0),

@@ -40,6 +40,7 @@ from everturn_activities.store import (
     Idle,
     Inbound,
     SessionSettings,
+    SpecNeeded,
     StoredCall,
     TakeoverNeeded,
     ToolInterrupted,
@@ -159,9 +160,9 @@ class SqlStore:
         return await self._database.read(lambda connection: reads.assignment(connection, key))
 
     async def begin_turn(
-        self, request: BeginTurn, spec: AgentSpec, takeover: bool = False
-    ) -> TurnHead | TakeoverNeeded | Idle:
-        spec_hash = spec.hash
+        self, request: BeginTurn, spec: AgentSpec | None, takeover: bool = False
+    ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded:
+        spec_hash = spec.hash if spec is not None else ""
         return await self._database.write(
             lambda tx: turns.begin(tx, request, spec, spec_hash, takeover)
         )
@@ -239,6 +240,13 @@ class SqlStore:
             lambda tx: journal.complete_model_call(
                 tx, context, attempt, message, tokens, stop, usage, cost_usd, step, deltas
             )
+        )
+
+    async def fail_model_call(
+        self, context: ContextHead, attempt: int, reason: str, final: bool
+    ) -> None:
+        await self._database.write(
+            lambda tx: journal.fail_model_call(tx, context, attempt, reason, final)
         )
 
     # The journal of tool calls.

@@ -78,7 +78,8 @@ def insert(table: sa.Table) -> Statement:
 
 
 def _row_type(names: list[str]) -> Callable[[Any], Any]:
-    make: Callable[[Any], Any] = namedtuple("Row", names, rename=True)._make  # type: ignore[misc]
+    kind: Any = namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Callable[[Any], Any] = kind._make
     return make
 
 

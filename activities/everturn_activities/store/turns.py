@@ -27,7 +27,7 @@ from everturn.session import (
     SessionKey,
     TurnHead,
 )
-from everturn_activities.store import Idle, TakeoverNeeded, inbox, schema
+from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -108,8 +108,8 @@ _INSERT_SPEC = insert(schema.specs)
 
 
 def begin(
-    tx: Tx, request: BeginTurn, spec: AgentSpec, spec_hash: str, takeover: bool
-) -> TurnHead | TakeoverNeeded | Idle:
+    tx: Tx, request: BeginTurn, spec: AgentSpec | None, spec_hash: str, takeover: bool
+) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded:
     """Take the session, then resume its open turn or admit waiting messages to a new one.
 
     `spec` is pinned to a new turn; an open one keeps its own.
@@ -136,6 +136,8 @@ def begin(
             session.host_workflow_id = session.host_run_id = None
             session.save()
             return Idle()
+        if spec is None:
+            return SpecNeeded()
         head = _open(session, rows, spec, spec_hash)
     _INSERT_BEGINNING.run(
         tx.connection,
@@ -347,6 +349,9 @@ def finish(tx: Tx, request: FinishTurn) -> Finished:
 def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
     connection = session.tx.connection
     append_results(session, request.turn, request.step)
+    reason = request.reason or _ERROR.scalar(
+        connection, {"of_sid": session.sid, "of_turn": request.turn}
+    )
     _END.run(
         connection,
         {
@@ -354,7 +359,7 @@ def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
             "of_turn": request.turn,
             "ended_at": session.tx.now,
             "outcome": request.outcome,
-            "reason": request.reason,
+            "reason": reason,
         },
     )
     session.open_turn = None
@@ -369,7 +374,7 @@ def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
             step=request.step,
             body={
                 "outcome": request.outcome,
-                "reason": request.reason,
+                "reason": reason,
                 "text": _final_text(session, request.turn),
                 "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
                 "cost_usd": cost if priced == ended else None,
@@ -379,6 +384,12 @@ def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
     )
 
 
+_ERROR = Statement(
+    sa.select(_steps.c.error)
+    .where(_steps.c.sid == _sid, _steps.c.turn == _turn)
+    .order_by(_steps.c.step.desc())
+    .limit(1)
+)
 _FINAL = Statement(
     sa.select(schema.messages.c.body)
     .where(

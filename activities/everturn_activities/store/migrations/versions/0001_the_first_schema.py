@@ -149,6 +149,7 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("stop", sa.Text(), nullable=True),
         sa.Column("head", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
         sa.Column("context_tokens", sa.Integer(), nullable=False),
         sa.Column("input_tokens", sa.Integer(), nullable=False),
         sa.Column("output_tokens", sa.Integer(), nullable=False),

@@ -1,0 +1,75 @@
+"""Running calls of this process: one execution a call, and cancelled as soon as its turn is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from everturn.errors import TurnCancelled
+from everturn.session import SessionKey
+from everturn_activities.store import Store
+from everturn_activities.wakeups import WakeUps, cancels, changed
+
+T = TypeVar("T")
+
+
+class Flights:
+    """At most one execution of a call in this process: a second one joins the first.
+
+    Temporal runs a local activity again when a signal meets its workflow task; without
+    this the first execution would still be under way.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[Hashable, asyncio.Future[Any]] = {}
+
+    async def join(self, call: Hashable, run: Callable[[], Awaitable[T]]) -> T:
+        running = self._running.get(call)
+        if running is not None:
+            # Whatever comes of it is in the journal then, where `run` finds it.
+            await asyncio.wait({running})
+        task: asyncio.Future[T] = asyncio.ensure_future(run())
+        self._running[call] = task
+        try:
+            return await task
+        finally:
+            if self._running.get(call) is task:
+                del self._running[call]
+
+
+class CancelWatch:
+    """Looks whether a turn is cancelled whenever its session says so, polling as fallback."""
+
+    def __init__(self, store: Store, wakeups: WakeUps) -> None:
+        self._store = store
+        self._wakeups = wakeups
+
+    async def guard(self, key: SessionKey, turn: int, work: Awaitable[T]) -> T:
+        """The result of `work`; TurnCancelled, once `work` has ended, if the turn is cancelled.
+
+        `work` is cancelled too when this is.
+        """
+        working = asyncio.ensure_future(work)
+        watching = asyncio.create_task(self._cancelled(key, turn))
+        try:
+            await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
+            watching.result()
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                return await working
+            raise TurnCancelled
+        finally:
+            watching.cancel()
+            if not working.done():
+                working.cancel()
+                with suppress(BaseException):
+                    await working
+
+    async def _cancelled(self, key: SessionKey, turn: int) -> None:
+        with self._wakeups.waiting(cancels(key)) as event:
+            while True:
+                await changed(event)
+                if await self._store.cancelled(key, turn):
+                    return

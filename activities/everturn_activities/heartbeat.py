@@ -1,0 +1,33 @@
+"""Signs of life of a queued activity, without which its cancel and its death go unseen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from temporalio import activity
+
+HEARTBEAT_SECONDS = 0.5
+
+
+@asynccontextmanager
+async def heartbeating() -> AsyncIterator[None]:
+    """Heartbeat while the body runs; a local activity has no need to."""
+    if activity.info().is_local:
+        yield
+        return
+    beating = asyncio.create_task(_beat())
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat() -> None:
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+def seconds_from(seconds: float | None) -> timedelta | None:
+    return timedelta(seconds=seconds) if seconds is not None else None

@@ -1,0 +1,168 @@
+"""call_model: one request, one reply, paid for once."""
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everturn.agents import AgentSpec
+from everturn.context.compose import Context, compose
+from everturn.errors import (
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    TurnCancelled,
+    UnknownModel,
+)
+from everturn.messages import AssistantMessage
+from everturn.session import ContextHead, SessionKey, StepHead, Stop, ToolHead
+from everturn_activities.deltas import DeltaWriter
+from everturn_activities.event_log import EventLog
+from everturn_activities.flights import CancelWatch, Flights
+from everturn_activities.gateways import ModelGateway, Reply, Usage
+from everturn_activities.heartbeat import heartbeating, seconds_from
+from everturn_activities.placement import Placements
+from everturn_activities.store import Caller, Store
+
+CALLS_MAX = 128
+"""Tool calls of one step that are run; a model is told of the ones beyond."""
+
+
+class GatewayChoice(Protocol):
+    def for_context(self, context: Context) -> ModelGateway: ...
+
+
+class Prices(Protocol):
+    def __call__(self, model: str, usage: Usage) -> float | None: ...
+
+
+class Estimate(Protocol):
+    def __call__(self, message: AssistantMessage) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Ended:
+    message: AssistantMessage
+    stop: Stop
+    usage: Usage
+
+
+class ModelActivities:
+    def __init__(
+        self,
+        store: Store,
+        events: EventLog,
+        gateways: GatewayChoice,
+        prices: Prices,
+        estimate: Estimate,
+        placements: Placements,
+        watch: CancelWatch,
+        worker: str,
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._gateways = gateways
+        self._prices = prices
+        self._estimate = estimate
+        self._placements = placements
+        self._watch = watch
+        self._worker = worker
+        self._flights = Flights()
+
+    @activity.defn
+    async def call_model(self, context: ContextHead) -> StepHead:
+        """The step's reply: from the journal where it is paid for, else from the provider."""
+        call = (context.tenant, context.session, context.turn, context.step)
+        async with heartbeating():
+            return await self._flights.join(call, lambda: self._call(context))
+
+    async def _call(self, context: ContextHead) -> StepHead:
+        key = SessionKey(context.tenant, context.session)
+        spec = await self._store.spec(key, context.turn)
+        info = activity.info()
+        caller = Caller(
+            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
+        )
+        begun = await self._store.begin_model_call(context, spec.agent.model, caller)
+        if isinstance(begun, StepHead):
+            return begun
+        writer = DeltaWriter(self._events, key, context.turn, context.step, begun.attempt)
+        started = time.monotonic()
+        try:
+            composed = compose(spec, await self._store.history(key, context.upto))
+            ended = await self._watch.guard(key, context.turn, self._stream(composed, writer))
+        except TurnCancelled:
+            ended = self._cut(context, writer)
+        except (ModelError, UnknownModel) as error:
+            await writer.close()
+            raise await self._failed(context, begun.attempt, error) from None
+        finally:
+            await writer.stop()
+        head = await self._head(context, spec, ended)
+        recorded = await self._store.complete_model_call(
+            context,
+            begun.attempt,
+            ended.message,
+            ended.stop,
+            ended.usage,
+            self._prices(spec.agent.model, ended.usage),
+            head,
+            writer.rest(),
+        )
+        if ended.stop != "cancelled":
+            self._placements.record("model", spec.agent.model, time.monotonic() - started)
+        return recorded
+
+    async def _stream(self, composed: Context, writer: DeltaWriter) -> _Ended:
+        gateway = self._gateways.for_context(composed)
+        reply = None
+        async for item in gateway.stream(composed):
+            if isinstance(item, Reply):
+                reply = item
+            else:
+                writer.add(item)
+        if reply is None:
+            raise ModelUnavailable(f"Model {composed.model} ended its stream without a reply.")
+        return _Ended(reply.message, reply.stop, reply.usage)
+
+    def _cut(self, context: ContextHead, writer: DeltaWriter) -> _Ended:
+        """What a cancelled call leaves: the text so far, and an estimate of what it cost."""
+        message = writer.message()
+        usage = Usage(
+            input_tokens=context.tokens, output_tokens=self._estimate(message), estimated=True
+        )
+        return _Ended(message, "cancelled", usage)
+
+    async def _head(self, context: ContextHead, spec: AgentSpec, ended: _Ended) -> StepHead:
+        calls = []
+        for index, call in enumerate(ended.message.tool_calls[:CALLS_MAX]):
+            tool = spec.tool(call.name)
+            calls.append(
+                ToolHead(
+                    index=index,
+                    name=call.name[:64],
+                    placement=await self._placements.of_tool(tool),
+                    timeout_seconds=tool.timeout_seconds if tool is not None else 1.0,
+                )
+            )
+        return StepHead(step=context.step, stop=ended.stop, calls=calls)
+
+    async def _failed(
+        self, context: ContextHead, attempt: int, error: ModelError | UnknownModel
+    ) -> ApplicationError:
+        """The error as Temporal may know it: the reason stays in the store.
+
+        A provider's text may quote the prompt, so none of it enters the history.
+        """
+        refused = isinstance(error, ModelRefused | UnknownModel)
+        await self._store.fail_model_call(context, attempt, str(error), refused)
+        asked = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
+        return ApplicationError(
+            "The model call failed; the session's events tell why.",
+            type=type(error).__name__,
+            non_retryable=refused,
+            next_retry_delay=seconds_from(asked),
+        )

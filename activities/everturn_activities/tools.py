@@ -1,0 +1,223 @@
+"""run_tools: the calls of one step, each run as its effect allows."""
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from temporalio import activity
+
+from everturn.agents import AgentSpec, ToolSpec
+from everturn.errors import OwnerAlive, TurnCancelled
+from everturn.messages import ToolResult
+from everturn.session import RunTools, SessionKey, ToolsDone
+from everturn.tools import Tool, ToolContext
+from everturn_activities.flights import CancelWatch, Flights
+from everturn_activities.heartbeat import heartbeating
+from everturn_activities.placement import Placements
+from everturn_activities.store import (
+    Caller,
+    CompletedTool,
+    Store,
+    StoredCall,
+    ToolInterrupted,
+    ToolStarted,
+)
+
+OWNER_GRACE_SECONDS = 10.0
+"""How long past its time-out a call of a paused worker is waited for."""
+
+UNKNOWN_OUTCOME = (
+    "The outcome of this call is unknown: the process that ran it ended before it could"
+    " report, so it may or may not have taken effect. It was not run again. Find out before"
+    " you repeat it."
+)
+CANCELLED = "The call was cancelled with its turn."
+
+
+class Ran(Protocol):
+    @property
+    def text(self) -> str: ...
+    @property
+    def failed(self) -> bool: ...
+
+
+class Toolbox(Protocol):
+    """Finds a turn's tools and runs them; whatever a tool does wrong is a failed result."""
+
+    def tool(self, spec: AgentSpec, name: str) -> Tool | None: ...
+    def context(self, spec: AgentSpec, key: SessionKey, idempotency_key: str, attempt: int) -> (
+        ToolContext
+    ): ...  # fmt: skip
+    async def call(
+        self,
+        tool: Tool,
+        spec: ToolSpec,
+        arguments: dict[str, Any],
+        malformed: str | None,
+        context: ToolContext,
+    ) -> Ran: ...
+    async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> Ran | None: ...
+
+
+class ToolActivities:
+    def __init__(
+        self,
+        store: Store,
+        toolbox: Toolbox,
+        placements: Placements,
+        watch: CancelWatch,
+        worker: str,
+        is_alive: Callable[[str], bool],
+    ) -> None:
+        self._store = store
+        self._toolbox = toolbox
+        self._placements = placements
+        self._watch = watch
+        self._worker = worker
+        self._is_alive = is_alive
+        self._flights = Flights()
+
+    @activity.defn
+    async def run_tools(self, request: RunTools) -> ToolsDone:
+        """Run the calls that are not done yet, together, and journal their results."""
+        call = (
+            request.tenant,
+            request.session,
+            request.turn,
+            request.step,
+            tuple(request.indexes),
+        )
+        async with heartbeating():
+            return await self._flights.join(call, lambda: self._run(request))
+
+    async def _run(self, request: RunTools) -> ToolsDone:
+        key = SessionKey(request.tenant, request.session)
+        spec = await self._store.spec(key, request.turn)
+        stored = await self._store.tool_calls(key, request.turn, request.step)
+        calls = [call for call in stored if call.index in request.indexes]
+        results = [call.result for call in calls if call.result is not None]
+        waiting = [call for call in calls if call.result is None]
+        inline = activity.info().is_local
+        plain = [call for call in waiting if inline and self._may_repeat(spec, call)]
+        journaled = [call for call in waiting if call not in plain]
+        results += await self._run_plain(request, key, spec, plain) if plain else []
+        results += await asyncio.gather(
+            *(self._run_journaled(request, key, spec, call) for call in journaled)
+        )
+        return ToolsDone(len(results), sum(result.failed for result in results))
+
+    def _may_repeat(self, spec: AgentSpec, call: StoredCall) -> bool:
+        """Whether a call can do without an intent row: running it again does no harm."""
+        tool = spec.tool(call.name)
+        return call.attempt == 0 and (tool is None or tool.effect != "once")
+
+    async def _run_plain(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, calls: Sequence[StoredCall]
+    ) -> list[ToolResult]:
+        """Inline calls without an intent row, journaled in one transaction."""
+        done = await asyncio.gather(
+            *(self._execute(request, key, spec, call, attempt=0) for call in calls)
+        )
+        await self._store.complete_tools(key, request.turn, request.step, request.epoch, done)
+        return [completed.result for completed in done]
+
+    async def _run_journaled(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall
+    ) -> ToolResult:
+        tool = spec.tool(call.name)
+        once = tool is not None and tool.effect == "once"
+        info = activity.info()
+        caller = Caller(
+            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
+        )
+        begun = await self._store.begin_tool(
+            key, request.turn, request.step, call.index, request.epoch, caller, once
+        )
+        if isinstance(begun, ToolResult):
+            return begun
+        if isinstance(begun, ToolStarted):
+            completed = await self._execute(request, key, spec, call, begun.attempt)
+        else:
+            completed = await self._resolve(request, key, spec, begun)
+        await self._store.complete_tools(
+            key, request.turn, request.step, request.epoch, [completed]
+        )
+        return completed.result
+
+    async def _execute(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
+    ) -> CompletedTool:
+        started = time.monotonic()
+        text, failed = await self._outcome(request, key, spec, call, attempt)
+        seconds = time.monotonic() - started
+        self._placements.record("tool", call.name, seconds)
+        return CompletedTool(call.index, attempt, _result(call, text, failed), seconds)
+
+    async def _outcome(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
+    ) -> tuple[str, bool]:
+        described = spec.tool(call.name)
+        if described is None:
+            return f"Unknown tool: {call.name}", True
+        tool = self._toolbox.tool(spec, call.name)
+        if tool is None:
+            return f"Tool {call.name} is no longer in the workspace {spec.workspace}.", True
+        context = self._toolbox.context(
+            spec, key, idempotency_key(key, request.turn, request.step, call.index), attempt
+        )
+        running = self._toolbox.call(tool, described, call.arguments, call.malformed, context)
+        try:
+            if described.quick:
+                ran = await running
+            else:
+                ran = await self._watch.guard(key, request.turn, running)
+        except TurnCancelled:
+            return CANCELLED, True
+        return ran.text, ran.failed
+
+    async def _resolve(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, begun: ToolInterrupted
+    ) -> CompletedTool:
+        """What became of a `once` call that began and left no result: it never starts again.
+
+        While its owner lives it may still report, so it is waited for; raises OwnerAlive.
+        """
+        call = begun.call
+        described = spec.tool(call.name)
+        assert described is not None
+        elapsed = time.time() - (call.started_at or 0.0)
+        if (
+            call.worker is not None
+            and call.worker != self._worker
+            and elapsed < described.timeout_seconds + OWNER_GRACE_SECONDS
+            and self._is_alive(call.worker)
+        ):
+            raise OwnerAlive(f"Call {call.index} is under way in worker {call.worker}.")
+        tool = self._toolbox.tool(spec, call.name)
+        if tool is not None and tool.verify is not None:
+            context = self._toolbox.context(
+                spec,
+                key,
+                idempotency_key(key, request.turn, request.step, call.index),
+                begun.attempt,
+            )
+            found = await self._toolbox.verify(tool, described, context)
+            if found is not None:
+                result = _result(call, found.text, found.failed)
+                return CompletedTool(call.index, begun.attempt, result, elapsed)
+        return CompletedTool(
+            call.index, begun.attempt, _result(call, UNKNOWN_OUTCOME, True), elapsed
+        )
+
+
+def _result(call: StoredCall, text: str, failed: bool) -> ToolResult:
+    return ToolResult(call_id=call.call_id, name=call.name, text=text, failed=failed)
+
+
+def idempotency_key(key: SessionKey, turn: int, step: int, index: int) -> str:
+    """The same for every attempt of one call, and for no other call."""
+    name = f"{key.tenant}/{key.session}/{turn}/{step}/{index}"
+    return hashlib.sha256(name.encode()).hexdigest()

@@ -1,0 +1,97 @@
+"""The local activities of a turn: they read and commit, and nothing else."""
+
+from typing import Protocol
+
+from temporalio import activity
+
+from everturn.agents import Agent, AgentSpec
+from everturn.errors import StaleHost, UsageError
+from everturn.session import (
+    BeginTurn,
+    CheckInbox,
+    ContextHead,
+    Finished,
+    FinishTurn,
+    InboxHead,
+    PrepareStep,
+    SessionKey,
+    TurnHead,
+)
+from everturn_activities.placement import Placements
+from everturn_activities.store import Assignment, Idle, Store, TakeoverNeeded
+
+
+class Workspaces(Protocol):
+    def spec(self, assignment: Assignment) -> AgentSpec:
+        """What a turn would run under; raises UsageError where the workspace cannot be used."""
+        ...
+
+
+class Hosts(Protocol):
+    async def open_run(self, workflow_id: str) -> str | None:
+        """The open run of a workflow, None where it is closed or unknown."""
+        ...
+
+
+class TurnActivities:
+    def __init__(
+        self, store: Store, workspaces: Workspaces, hosts: Hosts, placements: Placements
+    ) -> None:
+        self._store = store
+        self._workspaces = workspaces
+        self._hosts = hosts
+        self._placements = placements
+
+    @activity.defn
+    async def begin_turn(self, request: BeginTurn) -> TurnHead | None:
+        """Host the session and open or resume a turn; None where there is nothing to do."""
+        key = SessionKey(request.tenant, request.session)
+        takeover = False
+        while True:
+            assignment = await self._store.assignment(key)
+            spec = None
+            if assignment is not None and assignment.pinned is None:
+                spec = self._spec(assignment)
+            begun = await self._store.begin_turn(request, spec, takeover)
+            if isinstance(begun, TurnHead):
+                return begun
+            if isinstance(begun, Idle):
+                return None
+            if isinstance(begun, TakeoverNeeded):
+                takeover = await self._may_take_over(request, begun)
+                if not takeover:
+                    return None
+            # Otherwise a message came in between: look again for whom it is.
+
+    def _spec(self, assignment: Assignment) -> AgentSpec:
+        try:
+            return self._workspaces.spec(assignment)
+        except UsageError as error:
+            return AgentSpec(
+                agent=Agent(name=assignment.agent),
+                workspace=assignment.workspace,
+                working_dir=assignment.working_dir,
+                settings_error=str(error),
+            )
+
+    async def _may_take_over(self, request: BeginTurn, host: TakeoverNeeded) -> bool:
+        """Whether the session's host is no more. Temporal allows one open run a workflow id."""
+        open_run = await self._hosts.open_run(host.workflow_id)
+        if host.workflow_id == request.workflow_id and open_run != request.run_id:
+            raise StaleHost(f"Run {request.run_id} of {request.workflow_id} is closed.")
+        return open_run != host.run_id
+
+    @activity.defn
+    async def check_inbox(self, request: CheckInbox) -> InboxHead:
+        return await self._store.check_inbox(request)
+
+    @activity.defn
+    async def prepare_step(self, request: PrepareStep) -> ContextHead:
+        """Record what the step reads, and where its model call runs."""
+        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
+        placement = await self._placements.of_model(spec.agent.model)
+        return await self._store.prepare_step(request, placement, spec.agent.model)
+
+    @activity.defn
+    async def finish_turn(self, request: FinishTurn) -> Finished:
+        return await self._store.finish_turn(request)

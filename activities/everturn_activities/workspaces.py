@@ -1,0 +1,54 @@
+"""The workspaces of a worker: what a turn runs under, and the tools that it calls."""
+
+from pathlib import Path
+from typing import Any
+
+from everturn.agents import AgentSpec, ToolSpec
+from everturn.session import SessionKey
+from everturn.tools import Tool, ToolContext
+from everturn_activities.store import Assignment
+from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
+from everturn_activities.workspace import load, protected_paths
+
+
+class Workspaces:
+    """`Workspaces` and `Toolbox` of the activities, on the folders of this machine."""
+
+    def __init__(self, unsafe_commands: bool = False) -> None:
+        self._unsafe_commands = unsafe_commands
+
+    def spec(self, assignment: Assignment) -> AgentSpec:
+        workspace = load(Path(assignment.workspace))
+        return workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
+
+    def tool(self, spec: AgentSpec, name: str) -> Tool | None:
+        return load(Path(spec.workspace)).tool(name)
+
+    def context(
+        self, spec: AgentSpec, key: SessionKey, idempotency_key: str, attempt: int
+    ) -> ToolContext:
+        working_dir = Path(spec.working_dir)
+        return ToolContext(
+            tenant=key.tenant,
+            session=key.session,
+            working_dir=working_dir,
+            idempotency_key=idempotency_key,
+            protected=protected_paths(Path(spec.workspace), working_dir),
+            attempt=max(attempt, 1),
+            unsafe_commands=self._unsafe_commands,
+        )
+
+    async def call(
+        self,
+        tool: Tool,
+        spec: ToolSpec,
+        arguments: dict[str, Any],
+        malformed: str | None,
+        context: ToolContext,
+    ) -> ToolOutcome:
+        return await call_tool(tool, spec, arguments, malformed, context)
+
+    async def verify(
+        self, tool: Tool, spec: ToolSpec, context: ToolContext
+    ) -> ToolOutcome | None:
+        return await verify_tool(tool, spec, context)

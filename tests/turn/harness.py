@@ -1,0 +1,137 @@
+"""A session worked by real workers on a real server, with a scripted model in process."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from everturn.events import Event
+from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
+from everturn.session import Mode, SessionKey
+from everturn.views import AcceptedView
+from everturn_activities.gateways import ModelGateway
+from everturn_activities.gateways.scripted import Script, ScriptedGateway
+from everturn_activities.store import Inbound, SessionSettings
+from everturn_activities.workspaces import Workspaces
+from everturn_workers.front import Front
+from everturn_workers.runtime import Runtime, open_runtime
+from everturn_workers.settings import Settings
+from everturn_workers.temporal import TemporalWaker, connect
+from everturn_workers.worker import running_worker
+
+_numbers = itertools.count()
+SECONDS = 30.0
+
+
+@dataclass
+class OneGateway:
+    gateway: ModelGateway
+
+    def for_context(self, context: object) -> ModelGateway:
+        return self.gateway
+
+
+@dataclass
+class Bench:
+    """One home with a store, a workspace and a task queue of its own."""
+
+    settings: Settings
+    runtime: Runtime
+    client: Client
+    workspace: Path
+    front: Front
+    waker: TemporalWaker
+    sent: int = 0
+    _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    async def session(self, name: str = "s") -> SessionKey:
+        key = SessionKey("default", name)
+        await self.runtime.store.create_session(
+            key, SessionSettings(str(self.workspace), str(self.workspace))
+        )
+        return key
+
+    async def send(
+        self, key: SessionKey, text: str, mode: Mode = "queue", id: str | None = None
+    ) -> AcceptedView:
+        self.sent += 1
+        inbound = Inbound(id or f"m{self.sent}", "message", user_text(text), mode)
+        return await self.front.accept(key, inbound)
+
+    async def cancel(self, key: SessionKey, turn: int | None = None) -> AcceptedView:
+        self.sent += 1
+        return await self.front.accept(key, Inbound(f"c{self.sent}", "cancel", target=turn))
+
+    @asynccontextmanager
+    async def worker(self, gateway: ModelGateway, **settings: Any) -> AsyncIterator[str]:
+        """A worker that caches no workflow, so that each of its tasks is a replay."""
+        async with running_worker(
+            self.client,
+            self.runtime,
+            self.settings.model_copy(update=settings),
+            OneGateway(gateway),
+            Workspaces(),
+            Workspaces(),
+            workflows_cached=0,
+        ) as instance:
+            yield instance
+
+    async def until(self, key: SessionKey, type: str, turn: int | None = None) -> list[Event]:
+        """The session's events up to the first of `type` (in `turn`)."""
+        seen: list[Event] = []
+        async with asyncio.timeout(SECONDS):
+            async for batch in self.runtime.events.watch(key, (1, 0)):
+                for event in batch:
+                    seen.append(event)
+                    if event.type == type and turn in (None, event.turn):
+                        return seen
+        raise AssertionError
+
+    async def events(self, key: SessionKey) -> list[Event]:
+        return await self.runtime.events.read(key, (1, 0), 10_000)
+
+    async def transcript(
+        self, key: SessionKey
+    ) -> list[UserMessage | AssistantMessage | ToolMessage]:
+        return [view.message for view in await self.runtime.store.messages(key, 0, 10_000)]
+
+    async def closed(self, key: SessionKey) -> None:
+        """Wait until no run of the session's workflow is open."""
+        async with asyncio.timeout(SECONDS):
+            while await self.waker.open_run(key.workflow_id) is not None:
+                await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def bench(address: str, home: Path, workspace: Path, **settings: Any) -> AsyncIterator[Bench]:
+    made = Settings(
+        home=home,
+        temporal_address=address,
+        task_queue=f"test-{home.name}-{next(_numbers)}",
+        **settings,
+    )
+    async with open_runtime(made) as runtime:
+        client = await connect(made)
+        waker = TemporalWaker(client, made)
+        yield Bench(made, runtime, client, workspace, Front(runtime.store, waker), waker)
+
+
+def scripted(
+    *replies: dict[str, Any], by_last_user: dict[str, Any] | None = None
+) -> ScriptedGateway:
+    return ScriptedGateway(
+        Script.model_validate({"replies": replies, "by_last_user": by_last_user or {}})
+    )
+
+
+def calls(*names: str, **arguments: Any) -> dict[str, Any]:
+    return {"calls": [{"name": name, "arguments": arguments} for name in names]}
+
+
+def says(text: str, **more: Any) -> dict[str, Any]:
+    return {"text": text, **more}

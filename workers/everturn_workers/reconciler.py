@@ -1,0 +1,83 @@
+"""Makes up for what crashes left: sessions nobody woke, turns nobody hosts, calls of the dead."""
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from everturn.session import SessionKey
+from everturn_activities.store import Store
+from everturn_workers.locks import dead_workers, forget_worker
+from everturn_workers.temporal import TemporalWaker
+
+LOOK_SECONDS = 0.5
+ASLEEP_SECONDS = 2.0
+"""A sender that committed and did not signal within this time has crashed."""
+HOSTLESS_SECONDS = 10.0
+"""An open turn that changed nothing for this long may have lost its workflow."""
+BATCH = 100
+
+log = logging.getLogger(__name__)
+
+
+class Reconciler:
+    """Runs in every worker; doing the same thing twice does no harm."""
+
+    def __init__(
+        self, store: Store, waker: TemporalWaker, client: Client, run_dir: Path, worker: str
+    ) -> None:
+        self._store = store
+        self._waker = waker
+        self._client = client
+        self._run_dir = run_dir
+        self._worker = worker
+        self._asked: dict[SessionKey, float] = {}
+
+    async def run(self) -> None:
+        while True:
+            for look in (self.bury, self.wake_sleepers, self.revive):
+                try:
+                    await look()
+                except Exception as error:
+                    # Servers come and go; whatever it was, the next look tries again.
+                    log.warning("reconciler: %s: %s", look.__name__, error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def bury(self) -> None:
+        """Fail the tasks of workers that were killed, so that others get them at once."""
+        dead = set(dead_workers(self._run_dir)) - {self._worker}
+        if not dead:
+            return
+        for call in await self._store.unfinished_calls():
+            if call.worker in dead:
+                await self._fail(call.task_token)
+        for instance in dead:
+            forget_worker(self._run_dir, instance)
+
+    async def _fail(self, task_token: bytes) -> None:
+        lost = ApplicationError("The worker that ran this call is gone.", type="WorkerLost")
+        try:
+            await self._client.get_async_activity_handle(task_token=task_token).fail(lost)
+        except RPCError as error:
+            log.debug("a task of a dead worker was over: %s", error)
+
+    async def wake_sleepers(self) -> None:
+        """Wake sessions whose sender crashed between commit and signal."""
+        for wake in await self._store.left_asleep(ASLEEP_SECONDS, BATCH):
+            await self._waker.wake(wake)
+
+    async def revive(self) -> None:
+        """Wake open turns whose workflow is gone; the new run adopts them from the store."""
+        now = time.monotonic()
+        for wake, run_id in await self._store.open_hosts(HOSTLESS_SECONDS, BATCH):
+            if self._asked.get(wake.key, 0.0) > now:
+                continue
+            self._asked[wake.key] = now + HOSTLESS_SECONDS
+            workflow_id = wake.host_workflow_id or wake.key.workflow_id
+            if await self._waker.open_run(workflow_id) != run_id:
+                await self._waker.wake(wake)
+        self._asked = {key: at for key, at in self._asked.items() if at > now}

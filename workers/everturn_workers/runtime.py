@@ -1,0 +1,64 @@
+"""What every process of ours opens: the store, the event log, and the exchange of wake-ups."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from everturn.errors import UsageError
+from everturn.messages import AssistantMessage, ToolMessage, UserMessage
+from everturn_activities import tokens
+from everturn_activities.event_log.sql import SqlEventLog
+from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.sql import SqlStore
+from everturn_activities.wakeups import WakeUps
+from everturn_workers.home import prepare, socket_dir
+from everturn_workers.settings import Settings
+
+TOKENS_OF = "gpt-5-mini"
+"""Whose encoding measures stored messages: one measure for all, whatever models come later."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    store: SqlStore
+    events: SqlEventLog
+    wakeups: WakeUps
+
+
+@asynccontextmanager
+async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
+    """Open the store of `settings`, migrated; raises UsageError for a URL we cannot use."""
+    prepare(settings.home)
+    path = _sqlite_path(settings.store_url)
+    wakeups = WakeUps(socket_dir(settings.store_url))
+    await wakeups.listen()
+    database = SqliteDatabase(path, wakeups.tell)
+    store = SqlStore(database, count_tokens)
+    try:
+        yield Runtime(store, SqlEventLog(database, wakeups), wakeups)
+    finally:
+        await store.close()
+        await wakeups.close()
+
+
+def count_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:
+    return tokens.count_message(message, TOKENS_OF)
+
+
+def _sqlite_path(url: str) -> Path:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UsageError(
+            "EVERTURN_DATABASE_URL is not a database URL; write sqlite:///PATH."
+        ) from None
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        raise UsageError(
+            f"EVERTURN_DATABASE_URL names {parsed.get_backend_name()}; this version keeps its"
+            " store in SQLite: write sqlite:///PATH."
+        )
+    return Path(parsed.database)

@@ -1,0 +1,186 @@
+"""The worker: where gateways, tools and workflows meet."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+from everturn.errors import RuntimeUnavailable
+from everturn_activities import prices, tokens
+from everturn_activities.flights import CancelWatch
+from everturn_activities.gateways.choose import Gateways
+from everturn_activities.model import GatewayChoice, ModelActivities
+from everturn_activities.placement import Placements
+from everturn_activities.tools import ToolActivities, Toolbox
+from everturn_activities.turn import TurnActivities, Workspaces
+from everturn_workers.locks import WorkerLock, is_alive
+from everturn_workers.reconciler import Reconciler
+from everturn_workers.runtime import TOKENS_OF, Runtime, open_runtime
+from everturn_workers.settings import Settings
+from everturn_workers.temporal import TemporalWaker, connect
+from everturn_workflows.turn import Turn
+
+MODELS_MAX = 200
+TOOLS_MAX = 64
+INLINE_MAX = 200
+WORKFLOWS_CACHED = 2_000
+"""Above the number of live turns: a turn that falls out replays its whole history."""
+
+# After a kill the next workflow task waits this long in the dead worker's own queue.
+STICKY_TIMEOUT = timedelta(seconds=1)
+HEARTBEAT_THROTTLE = timedelta(seconds=0.5)
+GRACE = timedelta(seconds=5)
+CONNECT_SECONDS = 30.0
+
+log = logging.getLogger(__name__)
+
+sandbox = SandboxedWorkflowRunner(
+    restrictions=SandboxRestrictions.default.with_passthrough_modules(
+        "everturn", "everturn_activities", "pydantic", "pydantic_core", "annotated_types"
+    )
+)
+
+
+@asynccontextmanager
+async def running_worker(
+    client: Client,
+    runtime: Runtime,
+    settings: Settings,
+    gateways: GatewayChoice,
+    workspaces: Workspaces,
+    toolbox: Toolbox,
+    workflows_cached: int = WORKFLOWS_CACHED,
+) -> AsyncIterator[str]:
+    """Work the queues of `settings.task_queue` within the block; yields the instance's id."""
+    run_dir = settings.home / "run"
+    machine = hashlib.sha256(f"{socket.gethostname()}{run_dir}".encode()).hexdigest()[:8]
+    instance = f"{machine}-{secrets.token_hex(6)}"
+
+    def lives(other: str) -> bool:
+        # A worker of another machine is believed alive until its call's time is up.
+        return is_alive(run_dir, other) if other.startswith(machine) else True
+
+    waker = TemporalWaker(client, settings)
+    placements = Placements(runtime.store, settings.placement)
+    watch = CancelWatch(runtime.store, runtime.wakeups)
+    turns = TurnActivities(runtime.store, workspaces, waker, placements)
+    models = ModelActivities(
+        runtime.store,
+        runtime.events,
+        gateways,
+        prices.cost_usd,
+        lambda message: tokens.count_message(message, TOKENS_OF),
+        placements,
+        watch,
+        instance,
+    )
+    tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
+    everywhere: dict[str, Any] = {
+        "client": client,
+        "graceful_shutdown_timeout": GRACE,
+        "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+        "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    }
+    queue = settings.task_queue
+    async with AsyncExitStack() as stack:
+        stack.enter_context(WorkerLock(run_dir, instance))
+        reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
+        await reconciler.bury()
+        await stack.enter_async_context(
+            Worker(
+                task_queue=queue,
+                workflows=[Turn],
+                activities=[
+                    turns.begin_turn,
+                    turns.check_inbox,
+                    turns.prepare_step,
+                    turns.finish_turn,
+                    models.call_model,
+                    tools.run_tools,
+                ],
+                workflow_runner=sandbox,
+                no_remote_activities=True,
+                max_cached_workflows=workflows_cached,
+                max_concurrent_local_activities=INLINE_MAX,
+                sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+                **everywhere,
+            )
+        )
+        await stack.enter_async_context(
+            Worker(
+                task_queue=f"{queue}-models",
+                activities=[models.call_model],
+                max_concurrent_activities=MODELS_MAX,
+                **everywhere,
+            )
+        )
+        await stack.enter_async_context(
+            Worker(
+                task_queue=f"{queue}-tools",
+                activities=[tools.run_tools],
+                max_concurrent_activities=TOOLS_MAX,
+                **everywhere,
+            )
+        )
+        reconciling = asyncio.create_task(reconciler.run())
+        stack.push_async_callback(_ended, reconciling)
+        yield instance
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def serve(settings: Settings) -> None:
+    """Run a worker until SIGTERM or SIGINT; prints `ready` on stdout once it takes work."""
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from everturn_activities.workspaces import Workspaces as Folders
+
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    folders = Folders(unsafe_commands=settings.unsafe_commands)
+    gateways = Gateways(os.environ)
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(open_runtime(settings))
+        stack.push_async_callback(gateways.close)
+        client = await _connected(settings, stopping)
+        if client is None:
+            return
+        instance = await stack.enter_async_context(
+            running_worker(client, runtime, settings, gateways, folders, folders)
+        )
+        log.info("worker %s takes work from %s", instance, settings.temporal_address)
+        print(f"ready {instance}", flush=True)
+        await stopping.wait()
+
+
+async def _connected(settings: Settings, stopping: asyncio.Event) -> Client | None:
+    """A connected client; the server may need a moment to come up."""
+    give_up = asyncio.get_running_loop().time() + CONNECT_SECONDS
+    while not stopping.is_set():
+        try:
+            return await connect(settings)
+        except RuntimeUnavailable:
+            if settings.temporal_address is None or asyncio.get_running_loop().time() > give_up:
+                raise
+            await asyncio.sleep(0.2)
+    return None

@@ -1,0 +1,157 @@
+"""Typed calls to activities: every time-out, every retry policy, and where each call runs."""
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import Priority, RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from everturn.session import (
+        BeginTurn,
+        CheckInbox,
+        ContextHead,
+        Finished,
+        FinishTurn,
+        InboxHead,
+        PrepareStep,
+        RunTools,
+        StepHead,
+        ToolHead,
+        ToolsDone,
+        TurnHead,
+    )
+    from everturn_activities.model import ModelActivities
+    from everturn_activities.tools import ToolActivities
+    from everturn_activities.turn import TurnActivities
+
+# A run that no longer hosts its session, or an attempt that was overtaken, must not go on.
+STALE = ("StaleHost", "Fenced")
+
+# The store is away: it comes back, and nothing may be given up meanwhile.
+STORE_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=100),
+    maximum_interval=timedelta(seconds=5),
+    non_retryable_error_types=[*STALE, "UnknownSession"],
+)
+STORE_SECONDS = timedelta(seconds=30)
+
+# A provider that is overloaded or away comes back within minutes; past that a person
+# should know. Waiting is done by the server and holds no slot.
+MODEL_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=500),
+    maximum_interval=timedelta(seconds=30),
+    maximum_attempts=10,
+    non_retryable_error_types=[*STALE, "ModelRefused", "ContextOverflow", "UnknownModel"],
+)
+MODEL_ATTEMPT_SECONDS = timedelta(minutes=15)
+MODEL_ALL_SECONDS = timedelta(hours=2)
+
+# A tool's own failures are results; what is retried here is a lost worker.
+TOOL_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=100),
+    maximum_interval=timedelta(seconds=1),
+    backoff_coefficient=1.5,
+    non_retryable_error_types=list(STALE),
+)
+TOOL_MARGIN_SECONDS = 30.0
+
+HEARTBEAT_SECONDS = timedelta(seconds=5)
+
+# A local activity that waits longer than this between attempts waits as a timer.
+LOCAL_RETRY_THRESHOLD = timedelta(seconds=1)
+
+
+async def begin_turn(request: BeginTurn) -> TurnHead | None:
+    return await workflow.execute_local_activity_method(
+        TurnActivities.begin_turn, request, **_stored()
+    )
+
+
+async def check_inbox(request: CheckInbox) -> InboxHead:
+    return await workflow.execute_local_activity_method(
+        TurnActivities.check_inbox, request, **_stored()
+    )
+
+
+async def prepare_step(turn: TurnHead) -> ContextHead:
+    request = PrepareStep(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch)
+    return await workflow.execute_local_activity_method(
+        TurnActivities.prepare_step, request, **_stored()
+    )
+
+
+async def finish_turn(request: FinishTurn) -> Finished:
+    return await workflow.execute_local_activity_method(
+        TurnActivities.finish_turn, request, **_stored()
+    )
+
+
+def call_model(context: ContextHead) -> "workflow.ActivityHandle[StepHead]":
+    """Start the step's model call where its placement says."""
+    if context.placement == "inline":
+        return workflow.start_local_activity_method(
+            ModelActivities.call_model,
+            context,
+            start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
+            schedule_to_close_timeout=MODEL_ALL_SECONDS,
+            retry_policy=MODEL_RETRY,
+            local_retry_threshold=LOCAL_RETRY_THRESHOLD,
+        )
+    return workflow.start_activity_method(
+        ModelActivities.call_model,
+        context,
+        task_queue=f"{workflow.info().task_queue}-models",
+        start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
+        schedule_to_close_timeout=MODEL_ALL_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=MODEL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=context.tenant),
+    )
+
+
+def run_inline(turn: TurnHead, step: int, heads: list[ToolHead]) -> Any:
+    """Start the step's inline tools: they share one local activity."""
+    longest = max(head.timeout_seconds for head in heads)
+    return workflow.start_local_activity_method(
+        ToolActivities.run_tools,
+        _tools(turn, step, heads),
+        start_to_close_timeout=timedelta(seconds=longest + TOOL_MARGIN_SECONDS),
+        retry_policy=TOOL_RETRY,
+        local_retry_threshold=LOCAL_RETRY_THRESHOLD,
+    )
+
+
+def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityHandle[ToolsDone]":
+    """Start one tool as an activity of its own."""
+    return workflow.start_activity_method(
+        ToolActivities.run_tools,
+        _tools(turn, step, [head]),
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=timedelta(seconds=head.timeout_seconds + TOOL_MARGIN_SECONDS),
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=TOOL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+def is_stale(error: ActivityError) -> bool:
+    """Whether the run must end because its session went on without it."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type in STALE
+
+
+def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:
+    return RunTools(
+        turn.tenant, turn.session, turn.turn, step, turn.epoch, [head.index for head in heads]
+    )
+
+
+def _stored() -> dict[str, Any]:
+    return {
+        "start_to_close_timeout": STORE_SECONDS,
+        "retry_policy": STORE_RETRY,
+        "local_retry_threshold": LOCAL_RETRY_THRESHOLD,
+    }

@@ -1,0 +1,82 @@
+"""TurnLoop: the main loop, on one screen. Only it holds a turn's state."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from everturn_workflows import calls
+
+with workflow.unsafe.imports_passed_through():
+    from everturn import limits
+    from everturn.session import CheckInbox, StepHead, TurnHead
+
+
+class TurnLoop:
+    """Works one turn. `woken` is set by whoever commits to the session's inbox."""
+
+    def __init__(self, turn: TurnHead) -> None:
+        self.turn = turn
+        self.woken = True
+        self._cursor = 0
+
+    async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
+        """How the turn ended; None where the history is too long and it must continue as new."""
+        while (ended := limits.ended(self.turn)) is None:
+            if too_long():
+                return None
+            context = await calls.prepare_step(self.turn)
+            self.woken = False  # The step has seen all that came before it.
+            if context.cancelled:
+                self.turn = self.turn.cancelling()
+                continue
+            try:
+                reply = (await self._attend([calls.call_model(context)]))[0]
+            except ActivityError as error:
+                if calls.is_stale(error):
+                    raise
+                ended = limits.Ended("cancelled" if self.turn.cancelled else "model_failed")
+                break
+            if reply.calls:
+                await self._run_tools(reply)
+            self.turn = self.turn.after(reply)
+        return ended
+
+    async def _run_tools(self, reply: StepHead) -> None:
+        """All the step's tools at once; their results go to the store, in call order."""
+        inline = [head for head in reply.calls if head.placement == "inline"]
+        handles = [
+            calls.run_queued(self.turn, reply.step, head)
+            for head in reply.calls
+            if head.placement == "queued"
+        ]
+        if inline:
+            handles.append(calls.run_inline(self.turn, reply.step, inline))
+        await self._attend(handles)
+
+    async def _attend(self, handles: list[Any]) -> list[Any]:
+        """The results of `handles`; what arrives meanwhile takes effect at once."""
+        running = asyncio.gather(*handles, return_exceptions=True)
+        await workflow.wait_condition(lambda: self.woken or running.done())
+        while not running.done():
+            self.woken = False
+            await self._check_inbox(handles)
+            await workflow.wait_condition(lambda: self.woken or running.done())
+        results = running.result()
+        for failure in results:
+            if isinstance(failure, BaseException) and not is_cancelled_exception(failure):
+                raise failure
+        return results
+
+    async def _check_inbox(self, handles: list[Any]) -> None:
+        turn = self.turn
+        inbox = await calls.check_inbox(
+            CheckInbox(turn.tenant, turn.session, turn.turn, self._cursor)
+        )
+        self._cursor = inbox.cursor
+        if inbox.cancelled and not turn.cancelled:
+            self.turn = turn.cancelling()
+            for handle in handles:
+                handle.cancel()
