@@ -125,3 +125,23 @@ class Problem(Frozen):
     title: str
     status: int
     detail: str
+
+
+class SessionPage(Frozen):
+    """Answer of `GET /v1/sessions`, newest first; `before` asks for the next page, if any."""
+
+    sessions: tuple[SessionView, ...]
+    before: str | None = None
+
+
+class TurnPage(Frozen):
+    """Answer of `GET /v1/sessions/{id}/turns`."""
+
+    turns: tuple[TurnView, ...]
+
+
+class MessagePage(Frozen):
+    """Answer of `GET /v1/sessions/{id}/messages`; `after` asks for the next page, if any."""
+
+    messages: tuple[MessageView, ...]
+    after: int | None = None

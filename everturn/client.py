@@ -1,0 +1,304 @@
+"""Client: the typed HTTP client. It outlives restarts of the API that it talks to."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+import httpx_sse
+from pydantic import BaseModel
+
+from everturn import errors
+from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
+from everturn.events import Event, cursor_from_text
+from everturn.inputs import checked_id
+from everturn.messages import UserMessage
+from everturn.reading import TurnResult
+from everturn.session import Mode
+from everturn.views import (
+    AcceptedView,
+    CancelTurn,
+    MessagePage,
+    NewMessage,
+    NewSession,
+    Problem,
+    SessionPage,
+    SessionView,
+    TurnPage,
+    TurnView,
+)
+
+PATIENCE_SECONDS = 60.0
+
+# The server sends a comment every 15 s; longer silence means that the connection is dead.
+SILENCE_SECONDS = 45.0
+
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 2.0
+
+_View = TypeVar("_View", bound=BaseModel)
+
+
+class Client:
+    """Sessions of one runtime.
+
+    Every request can be sent twice without harm: what creates or sends something carries
+    an id. So a client that has reached the runtime once goes on trying for
+    `patience_seconds` when it dies, and raises RuntimeUnavailable then; one that never
+    reached it raises at once. Answers that are problems raise the error that they name.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._url = base_url.rstrip("/")
+        self._patience = patience_seconds
+        self._reached = False
+        self._http = httpx.AsyncClient(
+            base_url=self._url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=httpx.Timeout(30.0, connect=5.0),
+            # Proxies of the environment have no business between us and our own runtime.
+            trust_env=False,
+        )
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def create_session(
+        self,
+        id: str | None = None,  # noqa: A002
+        *,
+        workspace: str | None = None,
+        agent: str | None = None,
+        model: str | None = None,
+        working_dir: str | None = None,
+    ) -> SessionView:
+        """A new session, or the one of this `id` where it exists already."""
+        body = NewSession(
+            id=id or secrets.token_hex(8),
+            workspace=workspace,
+            agent=agent,
+            model=model,
+            working_dir=working_dir,
+        )
+        return await self._post("/v1/sessions", body, SessionView)
+
+    async def session(self, session: str) -> SessionView:
+        return await self._get(f"/v1/sessions/{_segment(session)}", SessionView)
+
+    async def sessions(self, limit: int = 50, before: str | None = None) -> SessionPage:
+        return await self._get("/v1/sessions", SessionPage, limit=limit, before=before)
+
+    async def turns(self, session: str, first: int = 1) -> list[TurnView]:
+        """The session's turns from number `first` on, with their steps."""
+        path = f"/v1/sessions/{_segment(session)}/turns"
+        return list((await self._get(path, TurnPage, first=first)).turns)
+
+    async def messages(self, session: str, after: int = 0, limit: int = 100) -> MessagePage:
+        path = f"/v1/sessions/{_segment(session)}/messages"
+        return await self._get(path, MessagePage, after=after, limit=limit)
+
+    async def send(
+        self,
+        session: str,
+        message: str | UserMessage,
+        *,
+        id: str | None = None,  # noqa: A002
+        mode: Mode = "queue",
+        agent: str | None = None,
+        model: str | None = None,
+    ) -> AcceptedView:
+        """Commit a message to the session's inbox; the same `id` again changes nothing."""
+        body = NewMessage(
+            id=id or secrets.token_hex(16),
+            text=message if isinstance(message, str) else None,
+            message=None if isinstance(message, str) else message,
+            mode=mode,
+            agent=agent,
+            model=model,
+        )
+        return await self._post(f"/v1/sessions/{_segment(session)}/messages", body, AcceptedView)
+
+    async def cancel(
+        self,
+        session: str,
+        turn: int | None = None,
+        id: str | None = None,  # noqa: A002
+    ) -> AcceptedView:
+        """Ask the turn, by default the open one, to end."""
+        body = CancelTurn(id=id or secrets.token_hex(16), turn=turn)
+        return await self._post(f"/v1/sessions/{_segment(session)}/cancel", body, AcceptedView)
+
+    async def events(
+        self, session: str, after: str = "0", until_turn: int | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Events after the cursor, each once and in order, for ever or until a turn has finished.
+
+        Reconnects where it was when the runtime dies and comes back. Who leaves before the
+        end closes the generator (`contextlib.aclosing`), and with it the connection.
+        """
+        last = cursor_from_text(after)
+        path = f"/v1/sessions/{_segment(session)}/events"
+        until = {} if until_turn is None else {"until": "turn_finished", "turn": str(until_turn)}
+        unreachable = _Patience(self)
+        while True:
+            cursor = f"{last[0]}.{last[1]}"
+            try:
+                async with aclosing(self._stream(path, {**until, "after": cursor})) as stream:
+                    async for event in stream:
+                        unreachable.reset()
+                        if (event.epoch, event.seq) <= last:
+                            continue
+                        last = (event.epoch, event.seq)
+                        yield event
+                        if event.type == "turn_finished" and event.turn == until_turn:
+                            return
+                # A server that shuts down ends its streams in good order too.
+                if until_turn is not None and await self._is_over(session, until_turn):
+                    return
+                raise _ServerAway("The event stream ended.")
+            except (httpx.TransportError, _ServerAway) as error:
+                await unreachable.pause(error)
+
+    async def wait(self, session: str, message_id: str, after: str = "0") -> TurnResult:
+        """How the turn ended that worked the message; `after` is the cursor it was accepted at."""
+        turn = None
+        async with aclosing(self.events(session, after)) as events:
+            async for event in events:
+                if took_up(event, message_id):
+                    turn = event.turn
+                if event.type == "turn_finished" and event.turn == turn:
+                    return TurnResult.from_event(event)
+        raise AssertionError("A stream without an end has ended.")
+
+    async def _is_over(self, session: str, turn: int) -> bool:
+        """Whether the turn had finished, and so all of its events were told before."""
+        turns = await self.turns(session, first=turn)
+        return any(found.turn == turn and found.ended_at is not None for found in turns)
+
+    async def _stream(self, path: str, query: dict[str, str]) -> AsyncGenerator[Event, None]:
+        headers = {"accept": "text/event-stream", "last-event-id": query["after"]}
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=5.0)
+        async with httpx_sse.aconnect_sse(
+            self._http, "GET", path, params=query, headers=headers, timeout=timeout
+        ) as source:
+            if source.response.status_code != httpx.codes.OK:
+                await source.response.aread()
+                raise _error(source.response)
+            self._reached = True
+            async for sent in source.aiter_sse():
+                if sent.data:
+                    yield event_from_flat(json.loads(sent.data))
+
+    async def _get(self, path: str, view: type[_View], **query: str | int | None) -> _View:
+        given = {name: value for name, value in query.items() if value is not None}
+        return view.model_validate_json((await self._request("GET", path, params=given)).content)
+
+    async def _post(self, path: str, body: BaseModel, view: type[_View]) -> _View:
+        try:
+            content = body.model_dump_json(exclude_none=True)
+        except ValueError:
+            raise UsageError("The message is not valid UTF-8; convert it to UTF-8.") from None
+        answer = await self._request(
+            "POST", path, content=content, headers={"content-type": "application/json"}
+        )
+        return view.model_validate_json(answer.content)
+
+    async def _request(self, method: str, path: str, **details: Any) -> httpx.Response:
+        unreachable = _Patience(self)
+        while True:
+            try:
+                answer = await self._http.request(method, path, **details)
+                if answer.is_success:
+                    self._reached = True
+                    return answer
+                raise _error(answer)
+            except (httpx.TransportError, _ServerAway) as error:
+                await unreachable.pause(error)
+
+
+class _ServerAway(RuntimeUnavailable):
+    """An answer that says: not now."""
+
+
+class _Patience:
+    """How long a client goes on trying, with growing pauses."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._since: float | None = None
+
+    def reset(self) -> None:
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._since = None
+
+    async def pause(self, error: Exception) -> None:
+        """Wait before the next attempt, or raise RuntimeUnavailable when it is enough."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        waited = now - self._since
+        if not self._client._reached or waited + self._pause > self._client._patience:
+            raise RuntimeUnavailable(self._sentence(error, waited)) from None
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+
+    def _sentence(self, error: Exception, waited: float) -> str:
+        if isinstance(error, _ServerAway):
+            return str(error)
+        tried = f" for {waited:.0f} s" if waited >= 1 else ""
+        why = str(error) or type(error).__name__
+        return (
+            f"No runtime answers at {self._client._url}{tried} ({why}); start one with"
+            " 'everturn up', or check the host and port."
+        )
+
+
+def took_up(event: Event, message_id: str) -> bool:
+    """Whether `event` says that its turn works this message."""
+    if event.type == "turn_started":
+        return message_id in event.body.get("messages", ())
+    return event.type == "message_admitted" and event.body.get("message_id") == message_id
+
+
+def event_from_flat(flat: dict[str, Any]) -> Event:
+    """The event that `Event.flat` made `flat` of."""
+    head = {name: flat.pop(name) for name in Event.model_fields if name != "body"}
+    return Event(**head, body=flat)
+
+
+def _segment(session: str) -> str:
+    """A session id as one segment of a path."""
+    return quote(checked_id(session, "session id"), safe=":")
+
+
+def _error(answer: httpx.Response) -> EverturnError:
+    """The error that a problem document names."""
+    try:
+        problem = Problem.model_validate_json(answer.content)
+        detail, name = problem.detail, problem.type.rpartition(":")[2]
+    except ValueError:
+        detail, name = f"The server answered {answer.status_code} without a reason.", ""
+    named = getattr(errors, name, None)
+    if isinstance(named, type) and issubclass(named, UsageError):
+        return named(detail)
+    if answer.status_code in (502, 503, 504):
+        return _ServerAway(detail)
+    if answer.is_client_error:
+        return UsageError(detail)
+    return RuntimeUnavailable(detail)

@@ -1,0 +1,172 @@
+"""A real API on a real store and a real workspace, and turns that are worked by hand."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from everturn.agents import Agent, AgentSpec
+from everturn.errors import RuntimeUnavailable
+from everturn.events import Draft
+from everturn.messages import AssistantMessage, Text
+from everturn.session import (
+    BeginTurn,
+    ContextHead,
+    FinishTurn,
+    PrepareStep,
+    SessionKey,
+    StepHead,
+    TurnHead,
+)
+from everturn_activities.event_log.sql import SqlEventLog
+from everturn_activities.gateways import Usage
+from everturn_activities.starter import create
+from everturn_activities.store import Caller, CallStarted, Wake
+from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.sql import SqlStore
+from everturn_activities.wakeups import WakeUps
+from everturn_workers.api import check, create_app
+from everturn_workers.doors.streams import Streams
+from everturn_workers.front import Front
+from everturn_workers.settings import Settings
+
+WORKER = Caller(worker="w", nonce="n")
+
+
+@dataclass
+class RecordingWaker:
+    woken: list[Wake] = field(default_factory=list)
+    reachable: bool = True
+
+    async def wake(self, wake: Wake) -> None:
+        if not self.reachable:
+            raise RuntimeUnavailable("Temporal is away.")
+        self.woken.append(wake)
+
+
+class Runtime:
+    """A store with its log, and a hand that works turns in place of a worker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.waker = RecordingWaker()
+        sockets = folder / "s"
+        sockets.mkdir()
+        self.wakeups = WakeUps(sockets)
+        self.database = SqliteDatabase(folder / "everturn.db", self.wakeups.tell)
+        self.store = SqlStore(self.database, lambda message: 1)
+        self.log = SqlEventLog(self.database, self.wakeups)
+        self.workspace = folder / "workspace"
+        create(self.workspace)
+        self.missing: str | None = None
+
+    def settings(self, **given: object) -> Settings:
+        return Settings(home=self.folder, workspace=self.workspace, **given)  # type: ignore[arg-type]
+
+    def app(self, **given: object):  # type: ignore[no-untyped-def]
+        async def waits_for() -> str | None:
+            return self.missing
+
+        return create_app(
+            self.store,
+            self.log,
+            Front(self.store, self.waker),
+            self.settings(**given),
+            check=check,
+            waits_for=waits_for,
+        )
+
+    async def begin(self, session: str) -> TurnHead:
+        key = SessionKey("default", session)
+        spec = AgentSpec(agent=Agent(), workspace="/", working_dir="/")
+        request = BeginTurn("default", session, key.workflow_id, "run", None)
+        head = await self.store.begin_turn(request, spec)
+        assert isinstance(head, TurnHead)
+        return head
+
+    async def begin_step(self, head: TurnHead) -> tuple[ContextHead, int]:
+        request = PrepareStep("default", head.session, head.turn, head.step + 1, head.epoch)
+        context = await self.store.prepare_step(request, "queued")
+        return context, await self.begin_attempt(context)
+
+    async def begin_attempt(self, context: ContextHead) -> int:
+        started = await self.store.begin_model_call(context, "m", WORKER)
+        assert isinstance(started, CallStarted)
+        return started.attempt
+
+    async def stream(self, context: ContextHead, attempt: int, *texts: str) -> None:
+        key = SessionKey("default", context.session)
+        for number, text in enumerate(texts):
+            draft = Draft(
+                id=f"{context.turn}/{context.step}/{attempt}/{number}",
+                type="text_delta",
+                turn=context.turn,
+                step=context.step,
+                attempt=attempt,
+                body={"text": text},
+            )
+            await self.log.append_deltas(key, context.turn, context.step, attempt, [draft])
+
+    async def finish(self, head: TurnHead, context: ContextHead, attempt: int, text: str) -> None:
+        await self.store.complete_model_call(
+            context,
+            attempt,
+            AssistantMessage(parts=(Text(text=text),)),
+            "end_turn",
+            Usage(input_tokens=7, output_tokens=3),
+            0.5,
+            StepHead(context.step, "end_turn"),
+            [],
+        )
+        await self.store.finish_turn(
+            FinishTurn(
+                "default",
+                head.session,
+                SessionKey("default", head.session).workflow_id,
+                "run",
+                head.turn,
+                head.epoch,
+                context.step,
+                "completed",
+            )
+        )
+
+    async def work(self, session: str, *texts: str) -> TurnHead:
+        """A whole turn of one step that streams `texts`."""
+        head = await self.begin(session)
+        context, attempt = await self.begin_step(head)
+        await self.stream(context, attempt, *texts)
+        await self.finish(head, context, attempt, "".join(texts))
+        return head
+
+    @asynccontextmanager
+    async def served(self, app=None, port: int = 0) -> AsyncIterator["Served"]:  # type: ignore[no-untyped-def]
+        """The API on a free port."""
+        app = app or self.app()
+        listener = socket.create_server(("127.0.0.1", port))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server.capture_signals = _no_signals  # type: ignore[method-assign]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            yield Served(url, app.state.streams)
+        finally:
+            app.state.streams.close()
+            server.should_exit = True
+            await serving
+
+
+@dataclass
+class Served:
+    url: str
+    streams: Streams
+
+
+class _no_signals:  # noqa: N801
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...

@@ -1,0 +1,1 @@
+"""Doors: what every request passes, and one protocol a module."""

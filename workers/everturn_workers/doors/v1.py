@@ -1,0 +1,258 @@
+"""Our own door: sessions, messages, events under `/v1`."""
+
+import asyncio
+import base64
+import binascii
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Path as InPath
+from fastapi.routing import APIRoute
+
+from everturn.errors import UnknownSession, UsageError
+from everturn.events import cursor_from_text
+from everturn.inputs import checked_id, checked_message, checked_text
+from everturn.messages import Document, Image, UserMessage, user_text
+from everturn.session import SessionKey
+from everturn.views import (
+    AcceptedView,
+    CancelTurn,
+    MessagePage,
+    NewMessage,
+    NewSession,
+    Problem,
+    SessionPage,
+    SessionView,
+    TurnPage,
+)
+from everturn_activities.event_log import EventLog
+from everturn_activities.store import Inbound, SessionSettings, Store
+from everturn_workers.doors.streams import Streams
+from everturn_workers.front import Front
+from everturn_workers.settings import Settings
+
+EVENTS_PAGE = 1000
+
+Check = Callable[[Path, str | None, str | None], Path]
+"""`(workspace, agent, model)` to the folder that the workspace's tools work in.
+
+Raises WorkspaceError, UnknownAgent or UnknownModel where a turn could not be worked so.
+"""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the routes work with."""
+
+    store: Store
+    events: EventLog
+    front: Front
+    settings: Settings
+    check: Check
+    streams: Streams
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        # Refuses what the standard parser lets in or dies of: lone surrogates, bytes that
+        # are not UTF-8, nesting by the thousand.
+        return orjson.loads(await self.body())
+
+
+class _StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        answer = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await answer(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def authorize(request: Request) -> str:
+    """The tenant that the request speaks for; everything it reaches is this tenant's."""
+    return "default"
+
+
+def router(parts: Parts) -> APIRouter:
+    store, events, front = parts.store, parts.events, parts.front
+    routes = APIRouter(
+        prefix="/v1",
+        route_class=_StrictRoute,
+        responses={"default": {"model": Problem, "description": "A problem document (RFC 9457)"}},
+    )
+    Name = Annotated[str, InPath(alias="id")]  # noqa: N806
+
+    def key_of(request: Request, session: str) -> SessionKey:
+        try:
+            return SessionKey(authorize(request), checked_id(session, "session id"))
+        except UsageError as error:
+            raise UnknownSession(str(error)) from None
+
+    @routes.post("/sessions", status_code=201)
+    async def create_session(request: Request, body: NewSession) -> SessionView:
+        name = secrets.token_hex(8) if body.id is None else checked_id(body.id, "session id")
+        settings = await asyncio.to_thread(_session_settings, parts, body)
+        return await store.create_session(SessionKey(authorize(request), name), settings)
+
+    @routes.get("/sessions")
+    async def list_sessions(
+        request: Request,
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        before: Annotated[str | None, Query()] = None,
+    ) -> SessionPage:
+        if before is not None:
+            checked_id(before, "session id")
+        found = await store.sessions(authorize(request), limit, before)
+        return SessionPage(
+            sessions=tuple(found), before=found[-1].id if len(found) == limit else None
+        )
+
+    @routes.get("/sessions/{id}")
+    async def read_session(request: Request, session: Name) -> SessionView:
+        return await store.session(key_of(request, session))
+
+    @routes.post("/sessions/{id}/messages", status_code=202)
+    async def send_message(request: Request, session: Name, body: NewMessage) -> AcceptedView:
+        key = key_of(request, session)
+        inbound = Inbound(
+            id=secrets.token_hex(16) if body.id is None else checked_id(body.id, "message id"),
+            kind="message",
+            message=_user_message(body),
+            mode=body.mode,
+            agent=body.agent,
+            model=body.model,
+        )
+        if body.agent is not None or body.model is not None:
+            view = await store.session(key)
+            agent, model = body.agent or view.agent, body.model or view.model
+            await asyncio.to_thread(parts.check, Path(view.workspace), agent, model)
+        return await front.accept(key, inbound)
+
+    @routes.get("/sessions/{id}/messages")
+    async def read_messages(
+        request: Request,
+        session: Name,
+        after: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    ) -> MessagePage:
+        found = await store.messages(key_of(request, session), after, limit)
+        return MessagePage(
+            messages=tuple(found), after=found[-1].position if len(found) == limit else None
+        )
+
+    @routes.get("/sessions/{id}/turns")
+    async def read_turns(
+        request: Request, session: Name, first: Annotated[int, Query(ge=1, le=2**31)] = 1
+    ) -> TurnPage:
+        return TurnPage(turns=tuple(await store.turns(key_of(request, session), first)))
+
+    @routes.get(
+        "/sessions/{id}/events",
+        response_class=Response,
+        responses={200: {"content": {"text/event-stream": {}, "application/json": {}}}},
+    )
+    async def read_events(
+        request: Request,
+        session: Name,
+        after: Annotated[str | None, Query()] = None,
+        until: Annotated[Literal["turn_finished"] | None, Query()] = None,
+        turn: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    ) -> Response:
+        """The session's events after a cursor: a stream, or a page of them as JSON.
+
+        The page is answered to `Accept: application/json`; `until=turn_finished` ends the
+        stream with the turn, or with any turn where none is named.
+        """
+        key = key_of(request, session)
+        cursor = _cursor(request.headers.get("last-event-id") or after or "0")
+        await store.session(key)
+        if request.headers.get("accept", "").startswith("application/json"):
+            page = await events.read(key, cursor, EVENTS_PAGE)
+            end = page[-1].cursor if page else f"{cursor[0]}.{cursor[1]}"
+            told = {"events": [event.flat() for event in page], "cursor": end}
+            return Response(orjson.dumps(told), media_type="application/json")
+        if until is None:
+            return parts.streams.open(key, cursor, until_turn=None, over=False)
+        over = turn is not None and any(
+            found.turn == turn and found.ended_at is not None
+            for found in await store.turns(key, turn)
+        )
+        return parts.streams.open(key, cursor, until_turn=turn or 0, over=over)
+
+    @routes.post("/sessions/{id}/cancel", status_code=202)
+    async def cancel_turn(request: Request, session: Name, body: CancelTurn) -> AcceptedView:
+        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
+        inbound = Inbound(id=name, kind="cancel", target=body.turn)
+        return await front.accept(key_of(request, session), inbound)
+
+    return routes
+
+
+def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
+    """What a session is created with, each part checked. Reads files."""
+    named = body.workspace or parts.settings.workspace
+    if named is None:
+        raise UsageError(
+            "The session names no workspace and the server has none; send 'workspace', or start"
+            " the server with EVERTURN_WORKSPACE."
+        )
+    workspace = _folder("workspace", Path(named))
+    agent = body.agent or parts.settings.agent
+    model = body.model or parts.settings.model
+    working_dir = parts.check(workspace, agent, model)
+    if body.working_dir is not None:
+        working_dir = _folder("working_dir", Path(body.working_dir))
+    return SessionSettings(
+        workspace=str(workspace),
+        working_dir=str(working_dir),
+        agent=agent or "default",
+        model=model,
+    )
+
+
+def _folder(field: str, path: Path) -> Path:
+    """`path` where it is an existing absolute folder."""
+    shown = ascii(str(path)[:200])
+    try:
+        if path.is_absolute() and path.is_dir():
+            return path
+    except (OSError, ValueError):
+        pass
+    raise UsageError(f"Field {field!r} is {shown}; name an existing folder by its absolute path.")
+
+
+def _user_message(body: NewMessage) -> UserMessage:
+    if (body.text is None) == (body.message is None):
+        raise UsageError("A message has either 'text' or 'message'; send one of the two.")
+    if body.text is not None:
+        return user_text(checked_text(body.text))
+    assert body.message is not None
+    for part in body.message.parts:
+        if isinstance(part, Image | Document):
+            _check_base64(part)
+    return checked_message(body.message)
+
+
+def _check_base64(part: Image | Document) -> None:
+    try:
+        base64.b64decode(part.data, validate=True)
+    except (binascii.Error, ValueError):
+        raise UsageError(f"The {part.type}'s 'data' is not base64; encode it.") from None
+
+
+def _cursor(text: str) -> tuple[int, int]:
+    try:
+        cursor = cursor_from_text(text)
+        if max(cursor) < 2**62:
+            return cursor
+    except ValueError:
+        pass
+    raise UsageError(
+        f"The cursor {text[:80]!a} is not possible; send an event's id such as 1.42, or 0."
+    )
