@@ -1,14 +1,16 @@
 """A process that stands in for the worker or the API of an `up`.
 
-python standin.py NAME [stubborn] [ends] : says that it is ready, writes its pid to the home's
-run/NAME.pid and waits. `stubborn` outlives its parent and ignores SIGTERM, as on systems whose
-kernel does not kill orphans; `ends` exits with code 3 before it is ready.
+python standin.py NAME [stubborn] [ends] [crashes] : says that it is ready, writes its pid to
+run/NAME.pid of the home and waits. `stubborn` outlives its parent and ignores SIGTERM, as on
+systems whose kernel does not kill orphans; `ends` exits with code 3 before it is ready; `crashes`
+notes the time in run/NAME.starts and exits once it was ready.
 """
 
 import ctypes
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 name, *ways = sys.argv[1:]
@@ -24,5 +26,9 @@ part.write_text(str(os.getpid()))
 part.replace(run / f"{name}.pid")
 (run / f"{name}.env").write_text("\n".join(f"{k}={v}" for k, v in os.environ.items()))
 print(f"ready http://127.0.0.1:{os.environ['EVERTURN_PORT']}", flush=True)
+if "crashes" in ways:
+    with (run / f"{name}.starts").open("a") as starts:
+        starts.write(f"{time.monotonic()}\n")
+    sys.exit(1)
 while True:
     signal.pause()

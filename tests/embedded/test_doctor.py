@@ -110,6 +110,25 @@ async def test_an_endpoint_of_ones_own_needs_no_key(home: Path):
     assert (await found("model", environment, home=home, model="openai/local")).ok
 
 
+async def test_the_model_of_the_workspaces_agent_is_the_one_that_is_checked(
+    home: Path, tmp_path: Path
+):
+    (tmp_path / "everturn.toml").write_text('[model]\nname = "groq/llama-3.3-70b-versatile"\n')
+
+    check = await found("model", home=home, workspace=tmp_path)
+
+    assert "GROQ_API_KEY" in (check.mend or "")
+
+
+async def test_a_broken_workspace_is_reported_with_its_file(home: Path, tmp_path: Path):
+    (tmp_path / "everturn.toml").write_text("[model\n")
+
+    check = await found("workspace", home=home, workspace=tmp_path)
+
+    assert not check.ok
+    assert "everturn.toml" in check.sentence
+
+
 async def test_a_port_that_another_program_holds_is_reported(home: Path):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -1,5 +1,6 @@
 """`up`: one a home, children that come back, nothing left behind; with real processes."""
 
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -124,6 +125,38 @@ def test_a_child_that_cannot_start_ends_the_up_with_its_last_words(up: StartUp, 
     assert "ended (code 3) before it was ready" in said
     assert "the port is taken" in said
     assert not is_held(lock_path(home))
+
+
+def test_a_child_that_keeps_crashing_is_started_ever_more_slowly(up: StartUp, home: Path):
+    up("crashes")
+
+    def starts() -> list[float]:
+        file = home / "run" / "worker.starts"
+        return [float(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    wait_for(lambda: len(starts()) >= 5)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(starts())]
+    # At once, then 0.2, 0.4 and 0.8 s; starting takes its time besides.
+    assert gaps[1] > 0.2
+    assert gaps[2] > 0.4
+    assert gaps[3] > 0.8
+
+
+def test_where_no_server_can_be_obtained_the_up_ends_with_that_sentence(
+    up: StartUp, tmp_path: Path
+):
+    one = up(PATH="/usr/bin:/bin", XDG_DATA_HOME=str(tmp_path), EVERTURN_TEMPORAL_BINARY="")
+
+    assert one.process.wait(timeout=20) == 1
+
+    assert one.output.read_text().splitlines()[-1] == "No Temporal server could be obtained."
+
+
+def test_an_up_with_a_temporal_address_of_its_own_starts_no_server(up: StartUp):
+    found = up(EVERTURN_TEMPORAL_ADDRESS="127.0.0.1:7233").ready()
+
+    assert set(found.children) == {"worker", "api"}
+    assert found.temporal_address == "127.0.0.1:7233"
 
 
 def test_a_second_signal_kills_what_does_not_end(up: StartUp):

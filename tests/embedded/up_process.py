@@ -10,7 +10,9 @@ from everturn_workers.supervisor import Commands, Up
 
 standin = [sys.executable, str(Path(__file__).with_name("standin.py"))]
 commands = Commands(
-    worker=[*standin, "worker", *sys.argv[1:]], api=[*standin, "api", *sys.argv[1:]]
+    worker=[*standin, "worker", *sys.argv[1:]],
+    api=[*standin, "api", *sys.argv[1:]],
+    fetch=[sys.executable, "-c", "import sys; sys.exit('No Temporal server could be obtained.')"],
 )
 try:
     asyncio.run(Up(read_settings(), lambda line: print(line, flush=True), commands).run())

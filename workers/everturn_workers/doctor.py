@@ -14,6 +14,7 @@ from everturn.agents import Agent
 from everturn.errors import UnknownModel, UsageError
 from everturn_activities.gateways.choose import check_model, provider_of
 from everturn_activities.sandbox import probe
+from everturn_activities.workspace import load
 from everturn_workers import fetch
 from everturn_workers.server import answers
 from everturn_workers.settings import Settings
@@ -56,7 +57,7 @@ async def checks(settings: Settings, environment: Mapping[str, str] = os.environ
         await _temporal(settings),
         await _store(settings),
         await asyncio.to_thread(_sandbox, settings),
-        await asyncio.to_thread(_model, settings, environment),
+        *await asyncio.to_thread(_workspace_and_model, settings, environment),
         _port(settings),
     ]
 
@@ -156,8 +157,23 @@ def _sandbox(settings: Settings) -> Check:
     )
 
 
-def _model(settings: Settings, environment: Mapping[str, str]) -> Check:
-    model = settings.model or Agent().model
+def _workspace_and_model(settings: Settings, environment: Mapping[str, str]) -> list[Check]:
+    """The workspace is checked where settings name one; its agent's model is then meant."""
+    if settings.workspace is None:
+        model = settings.model or Agent().model
+        return [_model(Agent(model=model), environment)]
+    try:
+        agent = load(settings.workspace).spec(settings.agent, settings.model).agent
+    except UsageError as error:
+        return [Check("workspace", False, str(error), "Mend it, or choose another --workspace.")]
+    found = f"The workspace {settings.workspace} can be read."
+    return [Check("workspace", True, found), _model(agent, environment)]
+
+
+def _model(agent: Agent, environment: Mapping[str, str]) -> Check:
+    model = agent.model
+    if agent.base_url is not None:
+        return Check("model", True, f"The model {model} is served at {agent.base_url}.")
     try:
         check_model(model)
     except UnknownModel as error:
