@@ -1,0 +1,85 @@
+"""Which gateway serves a model, and whether any does."""
+
+import difflib
+from collections.abc import Mapping
+
+from everturn.context.compose import Context
+from everturn.errors import UnknownModel
+from everturn_activities.gateways import ModelGateway
+from everturn_activities.prices import model_entry, providers
+
+_SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+
+
+class Gateways:
+    """The gateways of a process, each started when it is first needed.
+
+    `environ` gives `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the keys of other providers.
+    """
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._chat_completions: ModelGateway | None = None
+        self._litellm: ModelGateway | None = None
+
+    def for_context(self, context: Context) -> ModelGateway:
+        """Raises UnknownModel where no provider serves the context's model."""
+        if context.base_url is None:
+            check_model(context.model)
+        if context.base_url is not None or provider_of(context.model) == "openai":
+            if self._chat_completions is None:
+                # Imported late: httpx takes tens of milliseconds and LiteLLM seconds.
+                from everturn_activities.gateways.chat_completions import ChatCompletionsGateway
+
+                self._chat_completions = ChatCompletionsGateway(
+                    base_url=self._environ.get("OPENAI_BASE_URL"),
+                    key=lambda: self._environ.get("OPENAI_API_KEY"),
+                )
+            return self._chat_completions
+        if self._litellm is None:
+            from everturn_activities.gateways.litellm import LiteLLMGateway
+
+            self._litellm = LiteLLMGateway(secrets=lambda: _secrets(self._environ))
+        return self._litellm
+
+    async def close(self) -> None:
+        for gateway in (self._chat_completions, self._litellm):
+            if gateway is not None:
+                await gateway.close()
+        self._chat_completions = self._litellm = None
+
+
+def check_model(model: str) -> None:
+    """Raises UnknownModel for a name that no provider serves. Asks no network."""
+    if provider_of(model) is not None:
+        return
+    prefix, slash, name = model.partition("/")
+    if slash and name:
+        close = difflib.get_close_matches(prefix, providers(), n=1)
+        hint = f"; did you mean {close[0]}/{name}" if close else ""
+        raise UnknownModel(
+            f"No provider is called {prefix!r} (model {model!r}){hint}?"
+            if hint
+            else f"No provider is called {prefix!r} (model {model!r});"
+            " a model's name looks like openai/gpt-5-mini or anthropic/claude-sonnet-4-5."
+        )
+    raise UnknownModel(
+        f"Model {model!r} names no provider; write it like openai/gpt-5-mini,"
+        " or set base_url to the endpoint that serves it."
+    )
+
+
+def provider_of(model: str) -> str | None:
+    """The provider that serves `model`: its prefix, or the table's for a bare name."""
+    prefix, slash, name = model.partition("/")
+    if slash:
+        return prefix if name and prefix in providers() else None
+    entry = model_entry(model)
+    provider = str(entry.get("litellm_provider", "")) if entry else ""
+    return provider if provider in providers() else None
+
+
+def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        value for name, value in environ.items() if name.endswith(_SECRET_ENDINGS) and value
+    )

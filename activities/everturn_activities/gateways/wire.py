@@ -1,0 +1,146 @@
+"""Messages and tools in the Chat Completions format, which every gateway speaks."""
+
+from typing import Any
+
+import orjson
+
+from everturn.agents import ToolSpec
+from everturn.messages import (
+    AssistantMessage,
+    Document,
+    Image,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+
+RESULTS_HEADING = "Results of your tool calls, one JSON object a line:\n"
+CALLS_HEADING = "Tool calls, one JSON object a line:\n"
+EMPTY_REPLY = "(no text)"
+
+REASONING_FIELDS = ("reasoning_content", "reasoning")
+"""Where endpoints put a thought's plain text; `Thinking.id` remembers which of them it was."""
+
+REASONING_DETAILS = "reasoning_details"
+"""`Thinking.id` of an item of OpenRouter's list; `encrypted` is its JSON without the text."""
+
+EXTRA_CONTENT = "extra_content:"
+"""`Thinking.id` of what Gemini attaches to a tool call: this, then the call's id."""
+
+AnyMessage = UserMessage | AssistantMessage | ToolMessage
+Wire = dict[str, Any]
+
+
+def wire_messages(message: AnyMessage, tool_role: bool) -> list[Wire]:
+    """`message` as the wire has it: several where it holds the results of several calls.
+
+    Without `tool_role`, calls and results go as the text of an assistant and a user
+    message: an endpoint that does not know the role refuses calls that no message of
+    that role answers.
+    """
+    match message:
+        case UserMessage():
+            return [{"role": "user", "content": _user_content(message)}]
+        case AssistantMessage():
+            return [_assistant(message) if tool_role else _assistant_as_text(message)]
+        case ToolMessage() if tool_role:
+            return [
+                {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+                for result in message.results
+            ]
+        case ToolMessage():
+            lines = "\n".join(_result_line(result) for result in message.results)
+            return [{"role": "user", "content": RESULTS_HEADING + lines}]
+
+
+def wire_tool(tool: ToolSpec) -> Wire:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
+    }
+
+
+def _user_content(message: UserMessage) -> str | list[Wire]:
+    if len(message.parts) == 1 and isinstance(message.parts[0], Text):
+        return message.parts[0].text
+    return [_user_part(part) for part in message.parts]
+
+
+def _user_part(part: Text | Image | Document) -> Wire:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text}
+        case Image():
+            url = f"data:{part.media_type};base64,{part.data}"
+            return {"type": "image_url", "image_url": {"url": url}}
+        case Document():
+            url = f"data:{part.media_type};base64,{part.data}"
+            return {"type": "file", "file": {"filename": part.name, "file_data": url}}
+
+
+def _assistant(message: AssistantMessage) -> Wire:
+    calls = message.tool_calls
+    wire: Wire = {"role": "assistant", "content": message.text or (None if calls else EMPTY_REPLY)}
+    if calls:
+        wire["tool_calls"] = [_call(call) for call in calls]
+    _add_thinking(wire, message)
+    return wire
+
+
+def _call(call: ToolCall) -> Wire:
+    # A malformed call goes back as `{}`: endpoints parse the arguments they are sent, and
+    # the error result beside it tells the model what was wrong.
+    arguments = orjson.dumps(call.arguments).decode()
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }
+
+
+def _assistant_as_text(message: AssistantMessage) -> Wire:
+    pieces = [message.text] if message.text else []
+    if message.tool_calls:
+        lines = [
+            orjson.dumps({"call_id": call.id, "name": call.name, "arguments": call.arguments})
+            for call in message.tool_calls
+        ]
+        pieces.append(CALLS_HEADING + b"\n".join(lines).decode())
+    return {"role": "assistant", "content": "\n\n".join(pieces) or EMPTY_REPLY}
+
+
+def _result_line(result: ToolResult) -> str:
+    line: Wire = {"call_id": result.call_id, "name": result.name, "text": result.text}
+    if result.failed:
+        line["failed"] = True
+    return orjson.dumps(line).decode()
+
+
+def _add_thinking(wire: Wire, message: AssistantMessage) -> None:
+    """Send thoughts back in the fields that they came in.
+
+    Plain text goes back only beside tool calls: there endpoints ask for it, elsewhere
+    they drop or refuse it. Thoughts of another protocol, such as Anthropic's signed
+    blocks, stay out.
+    """
+    for part in message.parts:
+        if not isinstance(part, Thinking) or part.id is None:
+            continue
+        if part.id in REASONING_FIELDS and message.tool_calls:
+            wire[part.id] = wire.get(part.id, "") + part.text
+        elif part.id == REASONING_DETAILS and part.encrypted:
+            item = orjson.loads(part.encrypted)
+            if part.text:
+                item["summary" if item.get("type") == "reasoning.summary" else "text"] = part.text
+            wire.setdefault(REASONING_DETAILS, []).append(item)
+        elif part.id.startswith(EXTRA_CONTENT) and part.encrypted:
+            for call in wire.get("tool_calls", ()):
+                if call["id"] == part.id.removeprefix(EXTRA_CONTENT):
+                    call["extra_content"] = orjson.loads(part.encrypted)

@@ -1,0 +1,222 @@
+"""What only the gateway on httpx does: fields and faults of OpenAI-compatible endpoints."""
+
+import asyncio
+import email.utils
+import gc
+import time
+
+import pytest
+from model_servers import (
+    DONE,
+    KEY,
+    answer_json,
+    asking,
+    begin_stream,
+    end_stream,
+    event,
+    raw_server,
+    refusing,
+    replied,
+    send_chunk,
+    streaming,
+)
+
+from everturn.errors import ModelRefused, ModelUnavailable
+from everturn.messages import Thinking, ToolMessage, ToolResult, user_text
+from everturn_activities.gateways import TextDelta
+from everturn_activities.gateways.chat_completions import ChatCompletionsGateway
+
+CALL = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}}]}
+END = [event({}, "stop"), DONE]
+ADDED = ToolMessage(results=(ToolResult(call_id="c1", name="add", text="2"),))
+
+
+async def sent_back(gateway, *pieces: bytes) -> tuple[tuple[Thinking, ...], dict]:
+    """The thoughts of a reply of these pieces, and the message as the next request holds it."""
+    async with raw_server(streaming(*pieces)) as server:
+        context = asking(server.url + "/v1")
+        _, reply = await replied(gateway, context)
+        messages = (*context.messages, reply.message, ADDED)
+        await replied(gateway, context.model_copy(update={"messages": messages}))
+    thoughts = tuple(part for part in reply.message.parts if isinstance(part, Thinking))
+    return thoughts, server.requests[1].body["messages"][2]
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+async def test_a_thought_goes_back_in_the_field_it_came_in(chat_completions, field):
+    pieces = [event({field: "Hm "}), event({field: "hm"}), event(CALL), *END]
+    _, message = await sent_back(chat_completions, *pieces)
+    assert message[field] == "Hm hm"
+
+
+async def test_signed_and_encrypted_reasoning_details_go_back_unchanged(chat_completions):
+    def detail(**item):
+        return event({"reasoning_details": [{"format": "f", **item}]})
+
+    pieces = [
+        event({"reasoning": "Hm "}),
+        detail(type="reasoning.text", index=0, text="Hm "),
+        detail(type="reasoning.text", index=0, text="hm", signature="c2ln"),
+        detail(type="reasoning.encrypted", index=1, data="Y2lw", id="rs_1"),
+        event(CALL),
+        *END,
+    ]
+    thoughts, message = await sent_back(chat_completions, *pieces)
+    assert [thought.text for thought in thoughts] == ["Hm hm", ""]
+    assert thoughts[0].signature == "c2ln"
+    first, second = message["reasoning_details"]
+    assert first == {
+        "format": "f", "type": "reasoning.text", "index": 0, "text": "Hm hm", "signature": "c2ln",
+    }  # fmt: skip
+    assert (second["data"], second["id"]) == ("Y2lw", "rs_1")
+
+
+async def test_what_is_attached_to_a_call_goes_back_with_it(chat_completions):
+    extra = {"google": {"thought_signature": "c2ln"}}
+    call = {"tool_calls": [{**CALL["tool_calls"][0], "extra_content": extra}]}
+    _, message = await sent_back(chat_completions, event(call), *END)
+    assert message["tool_calls"][0]["extra_content"] == extra
+
+
+async def test_calls_without_an_index_are_kept_apart_by_their_ids(chat_completions):
+    def call(call_id, name):
+        function = {"name": name, "arguments": '{"a": 1}'}
+        return event({"tool_calls": [{"id": call_id, "function": function}]})
+
+    async with raw_server(streaming(call("x", "add"), call("y", "sub"), *END)) as server:
+        _, reply = await replied(chat_completions, asking(server.url + "/v1"))
+    assert [(call.id, call.name) for call in reply.message.tool_calls] == [
+        ("x", "add"),
+        ("y", "sub"),
+    ]
+
+
+async def test_halves_of_a_surrogate_pair_in_two_deltas_become_one_character(chat_completions):
+    def raw(text: bytes) -> bytes:
+        return b'data: {"choices":[{"delta":{"content":"' + text + b'"}}]}\n\n'
+
+    pieces = [raw(b"a\\ud83d"), raw(b"\\ude00b"), *END]
+    async with raw_server(streaming(*pieces)) as server:
+        deltas, reply = await replied(chat_completions, asking(server.url + "/v1"))
+    assert reply.message.text == "a\U0001f600b"
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "a\U0001f600b"
+
+
+async def test_events_may_be_cut_anywhere_on_the_wire(chat_completions):
+    whole = b"".join([event({"content": "H\u00e4"}), event({"content": "llo"}), *END])
+    bytes_apart = [whole[i : i + 1] for i in range(len(whole))]
+    async with raw_server(streaming(*bytes_apart)) as server:
+        _, reply = await replied(chat_completions, asking(server.url + "/v1"))
+    assert reply.message.text == "H\u00e4llo"
+
+
+@pytest.mark.parametrize("header", ["retry-after", "retry-after-ms"])
+async def test_the_wait_is_read_from_a_date_and_from_milliseconds(chat_completions, header):
+    date = email.utils.formatdate(time.time() + 20, usegmt=True)
+    value = date if header == "retry-after" else "20000"
+    async with raw_server(refusing(429, {}, **{header.replace("-", "_"): value})) as server:
+        with pytest.raises(ModelUnavailable) as raised:
+            await replied(chat_completions, asking(server.url + "/v1"))
+    assert raised.value.retry_after_seconds == pytest.approx(20, abs=2)
+
+
+async def test_an_answer_that_is_no_stream_is_refused(chat_completions):
+    async with raw_server(refusing(200, {"choices": []})) as server:
+        with pytest.raises(ModelRefused, match="without a stream"):
+            await replied(chat_completions, asking(server.url + "/v1"))
+
+
+async def test_an_html_page_of_a_proxy_does_not_reach_the_sentence(chat_completions):
+    async def answer(request, writer):
+        page = b"<html><body>Bad Gateway</body></html>"
+        writer.write(b"HTTP/1.1 502 Bad\r\ncontent-length: %d\r\n\r\n%s" % (len(page), page))
+        await writer.drain()
+
+    async with raw_server(answer) as server:
+        with pytest.raises(ModelUnavailable) as raised:
+            await replied(chat_completions, asking(server.url + "/v1"))
+    assert "<" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["nonsense", "ftp://x/v1", "http://", "http://[::1/v1"])
+async def test_a_base_url_that_is_no_address_is_refused_with_an_example(chat_completions, address):
+    with pytest.raises(ModelRefused, match="base_url"):
+        await replied(chat_completions, asking(address))
+
+
+async def test_openai_without_a_key_names_the_variable_before_any_request():
+    gateway = ChatCompletionsGateway()
+    with pytest.raises(ModelRefused, match="set OPENAI_API_KEY"):
+        await replied(gateway, asking(None, model="openai/gpt-5-mini"))
+    await gateway.close()
+
+
+async def test_a_key_of_impossible_characters_is_refused_and_not_shown():
+    gateway = ChatCompletionsGateway(key="sk-\u00fcnicode\nkey")
+    with pytest.raises(ModelRefused, match="OPENAI_API_KEY holds") as raised:
+        await replied(gateway, asking("http://127.0.0.1:1/v1"))
+    assert "nicode" not in str(raised.value)
+    await gateway.close()
+
+
+async def test_the_key_goes_in_the_header_and_the_model_without_its_route(chat_completions):
+    async with raw_server(streaming(event({"content": "Hi"}), *END)) as server:
+        await replied(chat_completions, asking(server.url + "/v1/", model="openai/gpt-x"))
+    request = server.requests[0]
+    assert request.path == "/v1/chat/completions"
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.body["model"] == "gpt-x"
+    assert request.body["stream_options"] == {"include_usage": True}
+
+
+async def test_a_slow_consumer_is_not_taken_for_a_silent_provider(chat_completions):
+    pieces = [event({"content": f"{i} "}) for i in range(5)]
+    async with raw_server(streaming(*pieces, *END)) as server:
+        context = asking(server.url + "/v1", stall_seconds=0.2)
+        items = []
+        async for item in chat_completions.stream(context):
+            await asyncio.sleep(0.1)
+            items.append(item)
+    assert items[-1].message.text == "0 1 2 3 4 "
+
+
+async def test_a_server_that_keeps_the_stream_open_after_done_does_not_hold_the_reply(
+    chat_completions,
+):
+    async def answer(request, writer):
+        await begin_stream(writer)
+        await send_chunk(writer, event({"content": "Hi"}) + b"".join(END))
+        await asyncio.sleep(30)
+        await end_stream(writer)
+
+    async with raw_server(answer) as server:
+        async with asyncio.timeout(5):
+            _, reply = await replied(chat_completions, asking(server.url + "/v1"))
+    assert reply.message.text == "Hi"
+
+
+async def test_a_rendered_message_is_forgotten_with_the_message(chat_completions):
+    async with raw_server(streaming(event({"content": "Hi"}), *END)) as server:
+        context = asking(server.url + "/v1", user_text("kept"), user_text("gone"))
+        await replied(chat_completions, context)
+        kept = context.messages[0]
+        del context
+        gc.collect()
+    assert list(chat_completions._as_tool._kept) == [id(kept)]
+
+
+async def test_many_streams_run_at_once(chat_completions):
+    async def answer(request, writer):
+        if request.body["messages"][-1]["content"] == "refuse":
+            await answer_json(writer, 400, {"error": {"message": "no"}})
+            return
+        await begin_stream(writer)
+        for _ in range(3):
+            await send_chunk(writer, event({"content": request.body["messages"][-1]["content"]}))
+        await send_chunk(writer, b"".join(END))
+        await end_stream(writer)
+
+    async with raw_server(answer) as server:
+        contexts = [asking(server.url + "/v1", user_text(f"{i} ")) for i in range(50)]
+        replies = await asyncio.gather(*(replied(chat_completions, c) for c in contexts))
+    assert [reply.message.text for _, reply in replies] == [f"{i} " * 3 for i in range(50)]

@@ -1,0 +1,138 @@
+"""Which gateway serves a model, what it costs, and how many tokens a message takes."""
+
+import base64
+import os
+import subprocess
+import sys
+
+import pytest
+from model_servers import asking
+
+from everturn.errors import UnknownModel
+from everturn.messages import Document, Image, Text, ToolMessage, ToolResult, UserMessage
+from everturn_activities import prices, tokens
+from everturn_activities.gateways import Usage
+from everturn_activities.gateways.choose import Gateways, check_model
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "openai/gpt-5-mini",
+        "openai/whatever-a-local-server-calls-it",
+        "anthropic/claude-sonnet-4-5",
+        "ollama/llama3",
+        "hosted_vllm/Qwen/Qwen3-8B",
+        "gpt-5-mini",
+        "claude-sonnet-4-5",
+    ],
+)
+def test_a_model_of_a_known_provider_passes(model):
+    check_model(model)
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("antropic/claude", "did you mean anthropic/claude"),
+        ("nobody-knows/this", "No provider is called 'nobody-knows'"),
+        ("no-such-model", "names no provider"),
+        ("openai/", "names no provider"),
+        ("", "names no provider"),
+    ],
+)
+def test_an_unknown_model_is_one_sentence_with_the_mend(model, told):
+    with pytest.raises(UnknownModel, match=told) as raised:
+        check_model(model)
+    assert "\n" not in str(raised.value)
+
+
+async def test_openai_and_any_base_url_go_straight_the_rest_through_litellm():
+    gateways = Gateways({})
+    straight = gateways.for_context(asking(None, model="openai/gpt-5-mini"))
+    assert type(straight).__name__ == "ChatCompletionsGateway"
+    assert gateways.for_context(asking(None, model="gpt-5-mini")) is straight
+    assert gateways.for_context(asking("http://127.0.0.1:1/v1", model="any")) is straight
+    other = gateways.for_context(asking(None, model="anthropic/claude-sonnet-4-5"))
+    assert type(other).__name__ == "LiteLLMGateway"
+    with pytest.raises(UnknownModel):
+        gateways.for_context(asking(None, model="nonsense"))
+    await gateways.close()
+
+
+def test_choosing_and_pricing_import_no_vendor_library():
+    code = (
+        "import sys; from everturn_activities.gateways.choose import check_model, Gateways;"
+        "from everturn_activities import prices, tokens; check_model('openai/x');"
+        "prices.window('gpt-5-mini');"
+        "print([m for m in ('litellm', 'httpx', 'tiktoken', 'openai') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_cached_tokens_and_cache_writes_are_priced_apart():
+    usage = Usage(
+        input_tokens=1000, output_tokens=100, cached_tokens=400, cache_write_tokens=100
+    )  # fmt: skip
+    cost = prices.cost_usd("anthropic/claude-sonnet-4-5", usage)
+    assert cost == pytest.approx(500 * 3e-6 + 400 * 3e-7 + 100 * 3.75e-6 + 100 * 1.5e-5)
+
+
+def test_a_model_is_priced_with_and_without_its_providers_name():
+    usage = Usage(input_tokens=1000, output_tokens=1000)
+    assert prices.cost_usd("openai/gpt-5-mini", usage) == prices.cost_usd("gpt-5-mini", usage)
+    assert prices.cost_usd("gpt-5-mini", usage) == pytest.approx(1000 * 2.5e-7 + 1000 * 2e-6)
+
+
+def test_long_requests_pay_the_dearer_prices():
+    short = prices.cost_usd("gemini/gemini-2.5-pro", Usage(input_tokens=200_000))
+    long = prices.cost_usd("gemini/gemini-2.5-pro", Usage(input_tokens=200_001))
+    assert long > 1.9 * short
+
+
+def test_an_unknown_model_has_no_price_and_no_window():
+    assert prices.cost_usd("openai/no-such", Usage(input_tokens=1)) is None
+    assert prices.cost_usd("ollama/gpt-5-mini", Usage(input_tokens=1)) is None
+    assert prices.window("openai/no-such") is None
+    assert prices.window("openai/gpt-5-mini") == 272_000
+
+
+def test_tokens_are_counted_offline_as_openai_counts_them(monkeypatch):
+    monkeypatch.setattr("socket.socket.connect", _no_network)
+    assert tokens.count_text("hello world", "openai/gpt-5-mini") == 2
+    assert tokens.count_text("<|endoftext|>", "openai/gpt-5-mini") > 0
+    assert tokens.count_text("", "openai/gpt-5-mini") == 0
+    assert tokens.count_text("hello world", "openai/gpt-4") == 2
+
+
+def _no_network(*arguments):
+    raise AssertionError("the network was asked")
+
+
+def test_counting_leaves_the_environment_as_it_was(monkeypatch):
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "/elsewhere")
+    tokens._encoding.cache_clear()
+    tokens.count_text("hello", "m")
+    assert os.environ["TIKTOKEN_CACHE_DIR"] == "/elsewhere"
+
+
+def test_a_text_of_ten_megabytes_is_counted_in_part():
+    word = "word and another "
+    short = tokens.count_text(word * 10_000, "m")
+    assert tokens.count_text(word * 600_000, "m") == pytest.approx(60 * short, rel=0.01)
+
+
+def test_images_and_documents_count_by_rule():
+    pdf = base64.b64encode(b"%PDF /Type /Pages /Type /Page x /Type/Page y").decode()
+    image = UserMessage(parts=(Image(media_type="image/png", data="aGk="),))
+    two_pages = UserMessage(parts=(Document(media_type="application/pdf", data=pdf),))
+    assert tokens.count_message(image, "m") == tokens.IMAGE_TOKENS + tokens.MESSAGE_TOKENS
+    assert tokens.count_message(two_pages, "m") == 2 * tokens.PAGE_TOKENS + tokens.MESSAGE_TOKENS
+
+
+def test_every_part_of_a_message_counts():
+    one = ToolMessage(results=(ToolResult(call_id="c", name="a", text="hello world"),))
+    text = UserMessage(parts=(Text(text="hello world"), Text(text="hello world")))
+    assert tokens.count_message(one, "m") == 2 + tokens.MESSAGE_TOKENS
+    assert tokens.count_message(text, "m") == 4 + tokens.MESSAGE_TOKENS

@@ -1,0 +1,197 @@
+"""LiteLLM before providers with protocols of their own, as servers that speak them."""
+
+import orjson
+import pytest
+from model_servers import (
+    KEY,
+    Answer,
+    asking,
+    begin_stream,
+    end_stream,
+    raw_server,
+    refusing,
+    replied,
+    send_chunk,
+)
+
+from everturn.agents import ToolSpec
+from everturn.errors import ModelRefused, ModelUnavailable, UnknownModel
+from everturn.messages import Thinking, ToolMessage, ToolResult, user_text
+
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
+
+CLAUDE = "anthropic/claude-sonnet-4-5"
+ADD = ToolSpec(name="add", description="Adds.", parameters={"type": "object", "properties": {}})
+
+
+def anthropic(*events: dict, stop: bool = True) -> Answer:
+    """A server of Anthropic's messages; without `stop` the stream ends before `message_stop`."""
+    usage = {"input_tokens": 12, "output_tokens": 1, "cache_read_input_tokens": 5}
+    begin = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "c"}
+    all_events = [{"type": "message_start", "message": {**begin, "usage": usage}}, *events]
+    if stop:
+        all_events.append({"type": "message_stop"})
+
+    async def answer(request, writer):
+        await begin_stream(writer)
+        for event in all_events:
+            data = orjson.dumps(event)
+            await send_chunk(writer, b"event: %s\ndata: %s\n\n" % (event["type"].encode(), data))
+        await end_stream(writer)
+
+    return answer
+
+
+def block(index: int, start: dict, *deltas: dict) -> list[dict]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def ended(reason: str) -> dict:
+    return {
+        "type": "message_delta",
+        "delta": {"stop_reason": reason},
+        "usage": {"output_tokens": 9},
+    }
+
+
+THOUGHT = block(
+    0,
+    {"type": "thinking", "thinking": "", "signature": ""},
+    {"type": "thinking_delta", "thinking": "Hm, "},
+    {"type": "thinking_delta", "thinking": "two."},
+    {"type": "signature_delta", "signature": "c2lnbmVk"},
+)
+HIDDEN = block(1, {"type": "redacted_thinking", "data": "Y2lwaGVy"})
+SAID = block(2, {"type": "text", "text": ""}, {"type": "text_delta", "text": "I add."})
+ASKED = block(
+    3,
+    {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {}},
+    {"type": "input_json_delta", "partial_json": '{"a": '},
+    {"type": "input_json_delta", "partial_json": "1}"},
+)
+
+
+async def test_anthropics_signed_thoughts_are_kept_and_go_back_before_the_call(litellm):
+    events = [*THOUGHT, *HIDDEN, *SAID, *ASKED, ended("tool_use")]
+    async with raw_server(anthropic(*events)) as server:
+        context = asking(server.url, user_text("1+1"), model=CLAUDE, tools=(ADD,))
+        _, reply = await replied(litellm, context)
+        result = ToolMessage(results=(ToolResult(call_id="toolu_1", name="add", text="2"),))
+        again = context.model_copy(update={"messages": (*context.messages, reply.message, result)})
+        await replied(litellm, again)
+    assert [part for part in reply.message.parts if isinstance(part, Thinking)] == [
+        Thinking(text="Hm, two.", signature="c2lnbmVk"),
+        Thinking(encrypted="Y2lwaGVy"),
+    ]
+    assert reply.message.text == "I add."
+    assert reply.message.tool_calls[0].arguments == {"a": 1}
+    assert (reply.stop, reply.usage.output_tokens, reply.usage.cached_tokens) == ("tool_use", 9, 5)
+    user, assistant, results = server.requests[1].body["messages"]
+    assert user["role"] == "user"
+    kinds = [part["type"] for part in assistant["content"]]
+    assert kinds == ["thinking", "redacted_thinking", "text", "tool_use"]
+    assert assistant["content"][0]["signature"] == "c2lnbmVk"
+    assert assistant["content"][1]["data"] == "Y2lwaGVy"
+    assert results["content"][0]["tool_use_id"] == "toolu_1"
+
+
+@pytest.mark.parametrize(
+    "events",
+    [SAID[:2], [*SAID, *ASKED[:2]], [*SAID, ended("end_turn")]],
+    ids=["in text", "in tool json", "before message_stop"],
+)
+async def test_an_anthropic_stream_without_message_stop_is_no_reply(litellm, events):
+    async with raw_server(anthropic(*events, stop=False)) as server:
+        with pytest.raises(ModelUnavailable, match="was cut"):
+            await replied(litellm, asking(server.url, model=CLAUDE))
+
+
+async def test_a_refused_anthropic_key_names_its_variable(litellm):
+    body = {"type": "error", "error": {"type": "authentication_error", "message": f"bad {KEY}"}}
+    async with raw_server(refusing(401, body)) as server:
+        with pytest.raises(ModelRefused, match="Set ANTHROPIC_API_KEY") as raised:
+            await replied(litellm, asking(server.url, model=CLAUDE))
+    assert KEY not in str(raised.value)
+    assert "bad" in str(raised.value)
+
+
+async def test_an_overloaded_anthropic_is_asked_once_and_its_wait_is_told(litellm):
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    async with raw_server(refusing(529, body, retry_after="3")) as server:
+        with pytest.raises(ModelUnavailable, match="Overloaded") as raised:
+            await replied(litellm, asking(server.url, model=CLAUDE))
+    assert raised.value.retry_after_seconds == 3
+    assert len(server.requests) == 1
+
+
+def ollama(*lines: dict) -> Answer:
+    async def answer(request, writer):
+        if request.path != "/api/chat":
+            await refusing(404, {"error": "no"})(request, writer)
+            return
+        await begin_stream(writer, "application/x-ndjson")
+        for line in lines:
+            await send_chunk(writer, orjson.dumps({"model": "llama3", **line}) + b"\n")
+        await end_stream(writer)
+
+    return answer
+
+
+WORD = {"message": {"role": "assistant", "content": "Hi "}, "done": False}
+LAST = {
+    "message": {"role": "assistant", "content": ""},
+    "done": True,
+    "done_reason": "stop",
+    "prompt_eval_count": 7,
+    "eval_count": 2,
+}
+
+
+async def test_ollamas_reply_ends_with_done(litellm):
+    async with raw_server(ollama(WORD, WORD, LAST)) as server:
+        _, reply = await replied(litellm, asking(server.url, model="ollama_chat/llama3"))
+    assert (reply.message.text, reply.stop, reply.usage.input_tokens) == ("Hi Hi ", "end_turn", 7)
+
+
+async def test_an_ollama_stream_without_done_is_no_reply(litellm):
+    async with raw_server(ollama(WORD, WORD)) as server:
+        with pytest.raises(ModelUnavailable, match="was cut"):
+            await replied(litellm, asking(server.url, model="ollama_chat/llama3"))
+
+
+def gemini(*chunks: dict) -> Answer:
+    async def answer(request, writer):
+        await begin_stream(writer)
+        for chunk in chunks:
+            await send_chunk(writer, b"data: " + orjson.dumps(chunk) + b"\r\n\r\n")
+        await end_stream(writer)
+
+    return answer
+
+
+def candidate(text: str, finish: str | None = None) -> dict:
+    content = {"parts": [{"text": text}], "role": "model"}
+    ending = {"finishReason": finish} if finish else {}
+    usage = {"promptTokenCount": 4, "candidatesTokenCount": 2, "totalTokenCount": 6}
+    return {"candidates": [{"content": content, "index": 0, **ending}], "usageMetadata": usage}
+
+
+async def test_geminis_reply_ends_with_a_finish_reason(litellm):
+    async with raw_server(gemini(candidate("Hi "), candidate("you", "STOP"))) as server:
+        _, reply = await replied(litellm, asking(server.url, model="gemini/gemini-2.5-flash"))
+    assert (reply.message.text, reply.stop) == ("Hi you", "end_turn")
+
+
+async def test_a_gemini_stream_without_a_finish_reason_is_no_reply(litellm):
+    async with raw_server(gemini(candidate("Hi "), candidate("you"))) as server:
+        with pytest.raises(ModelUnavailable, match="was cut"):
+            await replied(litellm, asking(server.url, model="gemini/gemini-2.5-flash"))
+
+
+async def test_a_name_without_a_provider_is_unknown(litellm):
+    with pytest.raises(UnknownModel, match="nonsense"):
+        await replied(litellm, asking(None, model="nonsense"))
