@@ -1,5 +1,6 @@
 """The domain of Everturn: plain data and pure functions."""
 
+from everturn.errors import ToolFailed
 from everturn.tools import Effect, Tool, ToolContext, tool
 
-__all__ = ["Effect", "Tool", "ToolContext", "tool"]
+__all__ = ["Effect", "Tool", "ToolContext", "ToolFailed", "tool"]

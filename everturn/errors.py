@@ -13,9 +13,11 @@
         ModelRefused                 nobody can repair it by waiting: key, request, policy
         ContextOverflow              the request is longer than the model's window
         ModelUnavailable             time can repair it: limits, overload, network
+      ToolFailed                     a tool says why it could not, in words for the model
       StaleHost                      another run hosts this session now
       Fenced                         a newer attempt of this call has begun
       OwnerAlive                     the call is under way in another live process
+      TurnCancelled                  the turn was cancelled while one of its calls ran
 
 A message names the thing, the limit and the mend, in one sentence.
 """
@@ -77,6 +79,10 @@ class ModelUnavailable(ModelError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class ToolFailed(EverturnError):
+    """Raised by a tool: the model is told the message as it stands."""
+
+
 class StaleHost(EverturnError):
     pass
 
@@ -86,4 +92,8 @@ class Fenced(EverturnError):
 
 
 class OwnerAlive(EverturnError):
+    pass
+
+
+class TurnCancelled(EverturnError):
     pass

@@ -1,14 +1,15 @@
 """Tools: what an agent can do, and what a repeated call would mean."""
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_type_hints, overload
+from typing import Annotated, Any, Literal, get_args, get_type_hints, overload
 
-from pydantic import ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 Effect = Literal["pure", "idempotent", "keyed", "once"]
 """What running a call twice would do.
@@ -20,13 +21,16 @@ never start twice.
 
 TOOL_TIMEOUT_SECONDS = 120.0
 
+# What every provider accepts as the name of a function.
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
 
 @dataclass(frozen=True)
 class ToolContext:
     """What a tool may know of the call; a parameter annotated with it receives it.
 
     `idempotency_key` is the same for every attempt of one call and differs for every
-    other call.
+    other call; `attempt` counts the times that this call has begun, from 1.
     """
 
     tenant: str
@@ -34,7 +38,10 @@ class ToolContext:
     working_dir: Path
     idempotency_key: str
     protected: tuple[Path, ...] = ()
-    """Paths below `working_dir` that tools must not change: they configure the runtime."""
+    """Absolute paths that tools must not change: they configure the runtime."""
+    attempt: int = 1
+    unsafe_commands: bool = False
+    """The operator allows commands to run outside of a sandbox."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +49,11 @@ class Tool:
     """A function that a model can call.
 
     `parameters` is a JSON schema of type object. `quick` says that a call ends within
-    milliseconds. `verify` is asked what became of a `once` call that was cut off: it
-    returns the result, or None where the call had no effect.
+    milliseconds; then a function that is not async runs on the event loop itself. Any other
+    runs in a thread, which a time-out or a cancel leaves behind but cannot stop.
+    `verify` is asked what became of a `once` call that was cut off: it returns the result,
+    or None where the call had no effect. `convert` makes the function's arguments from
+    JSON that fits `parameters`.
     """
 
     name: str
@@ -55,6 +65,7 @@ class Tool:
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     verify: Callable[[ToolContext], Any] | None = None
     context_parameter: str | None = field(default=None, repr=False)
+    convert: Callable[[dict[str, Any]], dict[str, Any]] | None = field(default=None, repr=False)
 
 
 @overload
@@ -82,49 +93,115 @@ def tool(
 
     The function may be async. Its parameters' annotations may be anything that pydantic
     can describe; one annotated `ToolContext` is filled in by the runtime.
-    Raises TypeError for a parameter without an annotation.
+    Raises TypeError for a function that no model could call by its schema.
     """
 
     def made(function: Callable[..., Any]) -> Tool:
-        schema, context_parameter = _parameters(function)
+        chosen = name or str(getattr(function, "__name__", type(function).__name__))
+        if not _NAME.fullmatch(chosen):
+            raise TypeError(
+                f"Tool name {chosen!r} must be 1 to 64 letters, digits, '_' or '-';"
+                " give one as @tool(name=...)."
+            )
+        if effect not in get_args(Effect):
+            raise TypeError(
+                f"Effect {effect!r} of tool {chosen!r} is none of {', '.join(get_args(Effect))}."
+            )
+        if verify is not None and effect != "once":
+            raise TypeError(
+                f"Tool {chosen!r} has a verify function, which only a 'once' tool is asked,"
+                f" and its effect is {effect!r}."
+            )
+        if not timeout_seconds > 0:
+            raise TypeError(f"Time-out {timeout_seconds} of tool {chosen!r} must be above 0.")
+        arguments, names, context_parameter = _arguments(chosen, function)
+
+        def convert(given: dict[str, Any]) -> dict[str, Any]:
+            values = arguments.model_validate(given)
+            return {name: getattr(values, key) for key, name in names.items()}
+
         return Tool(
-            name=name or function.__name__,
+            name=chosen,
             description=inspect.getdoc(function) or "",
-            parameters=schema,
+            parameters=_schema(chosen, arguments),
             run=function,
             effect=effect,
             quick=quick,
             timeout_seconds=timeout_seconds,
             verify=verify,
             context_parameter=context_parameter,
+            convert=convert,
         )
 
     return made(function) if function is not None else made
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[dict[str, Any], str | None]:
-    """The JSON schema of a function's parameters, and the name of its context parameter."""
-    hints = get_type_hints(function, include_extras=True)
+def _arguments(
+    tool_name: str, function: Callable[..., Any]
+) -> tuple[type[BaseModel], dict[str, str], str | None]:
+    """A model of the function's parameters, the parameter of each of the model's fields, and
+    the name of its context parameter."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"An annotation of tool {tool_name!r} cannot be resolved: {error};"
+            " import it at the top of the module."
+        ) from None
     fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
     context_parameter = None
     for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise TypeError(
+                f"Parameter {parameter.name!r} of tool {tool_name!r} cannot be given by name;"
+                " a tool takes named parameters only."
+            )
         if parameter.name not in hints:
             raise TypeError(
-                f"Parameter {parameter.name!r} of tool {function.__name__!r} has no annotation;"
+                f"Parameter {parameter.name!r} of tool {tool_name!r} has no annotation;"
                 " the model's schema is made from it."
             )
         annotation = hints[parameter.name]
         if annotation is ToolContext:
+            if context_parameter is not None:
+                raise TypeError(f"Tool {tool_name!r} has two parameters of type ToolContext.")
             context_parameter = parameter.name
             continue
-        default = parameter.default
-        if default is inspect.Parameter.empty:
-            default = PydanticUndefined
-        fields[parameter.name] = (annotation, FieldInfo(default=default))
-    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-    schema = model.model_json_schema()
+        # Fields go by number, because a parameter may be called `copy`, `json` or `_x`.
+        key = f"p{len(names)}"
+        names[key] = parameter.name
+        fields[key] = _field(annotation, parameter)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+    try:
+        model = create_model(tool_name, __config__=config, **fields)
+    except PydanticUserError as error:
+        raise TypeError(
+            f"A parameter of tool {tool_name!r} has a type that JSON cannot carry: "
+            f"{error.message.split('. ')[0]}."
+        ) from None
+    return model, names, context_parameter
+
+
+def _field(annotation: Any, parameter: inspect.Parameter) -> tuple[Any, Any]:
+    default = parameter.default
+    if isinstance(default, FieldInfo):
+        return Annotated[annotation, default], Field(alias=parameter.name)
+    if default is inspect.Parameter.empty:
+        return annotation, Field(alias=parameter.name)
+    return annotation, Field(default=default, alias=parameter.name)
+
+
+def _schema(tool_name: str, arguments: type[BaseModel]) -> dict[str, Any]:
+    try:
+        schema = arguments.model_json_schema()
+    except PydanticUserError as error:
+        raise TypeError(
+            f"A parameter of tool {tool_name!r} has a type that JSON cannot carry: "
+            f"{error.message.split('. ')[0]}."
+        ) from None
     schema.pop("title", None)
-    for described in schema.get("properties", {}).values():
-        described.pop("title", None)
     schema.setdefault("properties", {})
-    return schema, context_parameter
+    for described in schema["properties"].values():
+        described.pop("title", None)
+    return schema
