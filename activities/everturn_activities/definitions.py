@@ -1,0 +1,118 @@
+"""Reading settings and agents that people write, with errors that say where and what."""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from everturn.errors import WorkspaceError
+from everturn_activities.trust import read_text
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
+_TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
+_KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=:.]""")
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The tables of a TOML file, and its text."""
+    text = read_text(path)
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        message = str(error).removesuffix(")").replace(" (at ", ", at ")
+        raise WorkspaceError(f"{path} is not valid TOML: {message}; mend it there.") from None
+    except RecursionError:
+        raise WorkspaceError(f"{path} is nested too deeply; flatten it.") from None
+
+
+def read_front_matter(path: Path) -> tuple[dict[str, Any], str, str]:
+    """The keys of a Markdown file's front matter, its body, and the front matter's text.
+
+    Lines of the text are those of the file.
+    """
+    text = read_text(path)
+    found = _FRONT_MATTER.match(text)
+    if found is None:
+        if re.match(r"---[ \t]*\r?\n", text):
+            raise WorkspaceError(
+                f"{path} begins a front matter in line 1 that no line '---' ends; add one."
+            )
+        return {}, text.strip(), ""
+    try:
+        keys = yaml.safe_load(found[1])
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" line {mark.line + 2}" if mark is not None else ""
+        raise WorkspaceError(
+            f"{path}{where} is not valid YAML: {error.problem};"
+            " mend it, and put values with a colon in quotes."
+        ) from None
+    except (yaml.YAMLError, RecursionError) as error:
+        first = (str(error).splitlines() or ["nested too deeply"])[0]
+        raise WorkspaceError(f"{path} has no valid YAML front matter: {first}; mend it.") from None
+    if keys is None:
+        keys = {}
+    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys):
+        raise WorkspaceError(
+            f"{path} line 2 must be keys and values, such as 'model: openai/gpt-5-mini'."
+        )
+    return keys, text[found.end() :].strip(), "\n" + found[1]
+
+
+def validated(kind: type[Model], values: dict[str, Any], path: Path, text: str) -> Model:
+    """`values` as a `kind`; `text` is searched for the line of what is wrong."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        # An unknown key is often what a missing or wrong one was meant to be.
+        found = error.errors(include_url=False)
+        first = next((e for e in found if e["type"] == "extra_forbidden"), found[0])
+    where = [str(part) for part in first["loc"] if not isinstance(part, int)]
+    line = line_of(text, where)
+    place = f"{path} line {line}" if line else str(path)
+    name = ".".join(where)
+    if first["type"] == "extra_forbidden":
+        known = _keys(kind, where[:-1])
+        raise WorkspaceError(
+            f"{place}: unknown key {name!r}{meant(where[-1], known)};"
+            f" the keys there are {', '.join(known)}."
+        )
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    given = repr(first["input"])
+    given = given if len(given) <= 80 else given[:80] + "..."
+    raise WorkspaceError(f"{place}: {name} is {given}, and the {message}; mend it.")
+
+
+def meant(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` without the question mark where a known name is near."""
+    near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def line_of(text: str, where: list[str]) -> int | None:
+    """The line of a key in TOML or flat YAML, found by reading tables and keys only."""
+    table: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if heading := _TABLE.match(line):
+            table = [part.strip(" \"'") for part in heading[1].split(".")]
+            if table == where:
+                return number
+        elif (key := _KEY.match(line)) and [*table, key[1]] in (where, where[: len(table) + 1]):
+            return number
+    return None
+
+
+def _keys(kind: type[BaseModel], where: list[str]) -> list[str]:
+    for name in where:
+        found = kind.model_fields[name].annotation
+        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+            return []
+        kind = found
+    return list(kind.model_fields)

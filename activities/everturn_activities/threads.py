@@ -1,0 +1,49 @@
+"""Blocking functions beside the event loop."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """What `function` returns, from a thread of its own.
+
+    Cancelling the wait leaves the thread running: nothing can stop it. It is a daemon, not
+    one of an executor's, so that a function that hangs does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[R] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        result: R | None = None
+        raised: BaseException | None = None
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as error:  # It belongs to whoever waits.
+            raised = error
+        try:
+            loop.call_soon_threadsafe(_settle, future, result, raised)
+        except RuntimeError:
+            # The loop has closed: nobody waits any more.
+            return
+
+    threading.Thread(target=run, name=getattr(function, "__name__", "tool"), daemon=True).start()
+    return await future
+
+
+def _settle(future: "asyncio.Future[R]", result: "R | None", raised: BaseException | None) -> None:
+    if future.done():
+        return
+    if raised is None:
+        future.set_result(result)  # type: ignore[arg-type]
+    elif isinstance(raised, StopIteration):
+        # A future refuses to carry it.
+        future.set_exception(RuntimeError("StopIteration was raised"))
+    else:
+        future.set_exception(raised)

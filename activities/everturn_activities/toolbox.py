@@ -1,0 +1,194 @@
+"""Calling a tool: whatever comes of it is a result that the model can read."""
+
+import asyncio
+import functools
+import inspect
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pydantic_core
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from everturn.agents import ToolSpec
+from everturn.errors import ToolFailed
+from everturn.tools import Tool, ToolContext
+from everturn_activities.capped import capped
+from everturn_activities.threads import in_thread
+
+_QUOTED_MAX = 300
+_ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~-])/[^\s'\"`:;,()\[\]{}<>]+")
+
+
+@dataclass(frozen=True)
+class ToolOutcome:
+    """What the model is told of a call."""
+
+    text: str
+    failed: bool = False
+
+
+def unknown_tool(name: str) -> ToolOutcome:
+    return ToolOutcome(capped(f"Unknown tool: {name}", _QUOTED_MAX), failed=True)
+
+
+async def call_tool(
+    tool: Tool,
+    spec: ToolSpec,
+    arguments: dict[str, Any],
+    malformed: str | None,
+    context: ToolContext,
+) -> ToolOutcome:
+    """Run one call of `tool` as `spec` tells, and never raise what the tool raises.
+
+    Only cancelling comes through: an async tool has ended by then, while the thread of a
+    tool that is not async runs on, because nothing can stop it.
+    """
+    wrong = _wrong_arguments(spec, arguments, malformed)
+    if wrong is not None:
+        return ToolOutcome(capped(wrong), failed=True)
+    try:
+        given = tool.convert(arguments) if tool.convert is not None else dict(arguments)
+    except pydantic_core.ValidationError as error:
+        # Rules that a schema cannot express, such as a validator of the tool's own.
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(("arguments", *(str(part) for part in first["loc"])))
+        text = f"The arguments of {spec.name} do not fit its parameters: {where}: {first['msg']}"
+        return ToolOutcome(capped(text), failed=True)
+    if tool.context_parameter is not None:
+        given[tool.context_parameter] = context
+    return await _run(tool, spec, given, context)
+
+
+async def _run(
+    tool: Tool, spec: ToolSpec, given: dict[str, Any], context: ToolContext
+) -> ToolOutcome:
+    try:
+        async with asyncio.timeout(spec.timeout_seconds) as timeout:
+            text = rendered(await _returned(tool.run, spec.quick, given))
+        return ToolOutcome(capped(text))
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return ToolOutcome(f"{spec.name} cancelled itself.", failed=True)
+    except (Exception, SystemExit) as error:
+        # The tool is somebody else's code, and the model is who can react to its errors.
+        if isinstance(error, TimeoutError) and timeout.expired():
+            text = f"{spec.name} was ended after {spec.timeout_seconds:g} s, its time-out."
+            return ToolOutcome(text, failed=True)
+        return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
+
+
+async def _returned(run: Callable[..., Any], quick: bool, given: dict[str, Any]) -> Any:
+    if quick or inspect.iscoroutinefunction(run):
+        # A thread would cost several times what a quick tool does.
+        returned = run(**given)
+    else:
+        returned = await in_thread(run, **given)
+    return await returned if inspect.isawaitable(returned) else returned
+
+
+def rendered(returned: object) -> str:
+    """What a tool returned, as text: itself, or JSON. Raises ToolFailed for what is neither."""
+    if isinstance(returned, str):
+        return returned
+    if returned is None:
+        return "done"
+    if isinstance(returned, bytes | bytearray | memoryview):
+        raise ToolFailed("The tool returned bytes; a tool must return text, or data for JSON.")
+    try:
+        return pydantic_core.to_json(returned).decode()
+    except (pydantic_core.PydanticSerializationError, UnicodeEncodeError):
+        raise ToolFailed(
+            f"The tool returned a {type(returned).__name__}, which JSON cannot carry; it must"
+            " return text, or data for JSON."
+        ) from None
+
+
+def _wrong_arguments(
+    spec: ToolSpec, arguments: dict[str, Any], malformed: str | None
+) -> str | None:
+    """Why the arguments do not fit, or None."""
+    if malformed is not None:
+        return (
+            f"The arguments of {spec.name} are not one JSON object; send one that fits its"
+            f" parameters. They began: {_shortened(malformed)}"
+        )
+    try:
+        validator = _validator(json.dumps(spec.parameters))
+        error = next(validator.iter_errors(arguments), None)
+        if error is not None:
+            error = best_match(validator.iter_errors(arguments))
+    except (SchemaError, Unresolvable, re.error) as broken:
+        return f"The schema of {spec.name} is broken: {_shortened(str(broken))}"
+    if error is None:
+        return None
+    return _wrong(spec.name, error)
+
+
+@functools.lru_cache(maxsize=1024)
+def _validator(schema_json: str) -> Validator:
+    schema = json.loads(schema_json)
+    kind = validator_for(schema, default=Draft202012Validator)
+    kind.check_schema(schema)
+    # An empty registry: else a schema's $ref would be fetched from wherever it points to.
+    return kind(schema, registry=Registry())
+
+
+def _wrong(name: str, error: ValidationError) -> str:
+    path = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path
+    )
+    return (
+        f"The arguments of {name} do not fit its parameters: arguments{path}:"
+        f" {_shortened(error.message)} (rule: {error.validator})"
+    )
+
+
+def _explained(error: BaseException, working_dir: Path) -> str:
+    if isinstance(error, ToolFailed):
+        return str(error)
+    text = str(error).replace(f"{working_dir}/", "").replace(str(working_dir), ".")
+    return f"{type(error).__name__}: {_ABSOLUTE_PATH.sub(_hidden, text)}".removesuffix(": ")
+
+
+def _hidden(match: re.Match[str]) -> str:
+    """A path of the host is none of the model's business; `/v1/orders` is no such path."""
+    first = match[0].split("/")[1]
+    return "[a path outside of the working folder]" if os.path.exists(f"/{first}") else match[0]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "..."
+
+
+async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
+    """What became of a `once` call that was cut off; None where its probe cannot tell.
+
+    A probe that answers None says that the call had no effect.
+    """
+    if tool.verify is None:
+        return None
+    try:
+        async with asyncio.timeout(spec.timeout_seconds):
+            found = await _returned(tool.verify, spec.quick, {"context": context})
+        if found is None:
+            return ToolOutcome(
+                f"{spec.name} was cut off before it had any effect, and was not run again;"
+                " call it again if it is still wanted.",
+                failed=True,
+            )
+        return ToolOutcome(capped(rendered(found)))
+    except Exception:
+        # A broken probe tells nothing, which is just what the caller then says.
+        return None

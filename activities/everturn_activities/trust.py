@@ -1,0 +1,53 @@
+"""Whose files may decide what this process does."""
+
+import os
+import stat
+from pathlib import Path
+
+from everturn.errors import WorkspaceError
+
+TEXT_BYTES_MAX = 1024 * 1024
+
+
+def require_trusted(path: Path) -> None:
+    """Refuse what another user owns or anybody may write: its content would run as us."""
+    _require_trusted(path, path.stat())
+
+
+def read_code(path: Path) -> bytes:
+    """The content of a file that is trusted, checked on the very file that is read."""
+    try:
+        with path.open("rb") as file:
+            _require_trusted(path, os.fstat(file.fileno()))
+            return file.read(TEXT_BYTES_MAX + 1)
+    except OSError as error:
+        raise WorkspaceError(f"{path} cannot be read: {error.strerror}; mend that.") from None
+
+
+def read_text(path: Path) -> str:
+    """The same as text."""
+    content = read_code(path)
+    if len(content) > TEXT_BYTES_MAX:
+        raise WorkspaceError(f"{path} is longer than {TEXT_BYTES_MAX} bytes; shorten it.")
+    try:
+        # Some editors begin a file with a byte order mark.
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise WorkspaceError(
+            f"{path} line {line} is not valid UTF-8; save the file as UTF-8."
+        ) from None
+
+
+def _require_trusted(path: Path, status: os.stat_result) -> None:
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        raise WorkspaceError(
+            f"{path} belongs to user {status.st_uid}, and this process runs as user {user}:"
+            " another user's settings and code are never loaded; change the owner, or run as it."
+        )
+    if status.st_mode & stat.S_IWOTH:
+        raise WorkspaceError(
+            f"{path} may be written by every user, so it is not loaded;"
+            f" take that right away by: chmod o-w {path}"
+        )

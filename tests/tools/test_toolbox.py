@@ -1,0 +1,216 @@
+"""Whatever comes of a call is a result that the model can read."""
+
+import asyncio
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from everturn import Tool, ToolContext, ToolFailed, tool
+from everturn.agents import ToolSpec
+from everturn_activities.capped import RESULT_BYTES_MAX
+from everturn_activities.toolbox import ToolOutcome, call_tool, unknown_tool
+from everturn_activities.workspace import tool_spec
+
+
+async def outcome(tool: Tool, context: ToolContext, **arguments: Any) -> ToolOutcome:
+    return await call_tool(tool, tool_spec(tool), arguments, None, context)
+
+
+@tool(effect="pure", quick=True)
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def test_a_quick_tool_is_called_on_the_event_loop_and_answers_with_text(context):
+    assert await outcome(add, context, a=1, b=2) == ToolOutcome("3", failed=False)
+
+
+def test_b30_an_unknown_tool_is_named_in_an_error_result():
+    assert unknown_tool("nope") == ToolOutcome("Unknown tool: nope", failed=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"a": 1}, "arguments: 'b' is a required property (rule: required)"),
+        ({"a": 1, "b": "x"}, "arguments.b: 'x' is not of type 'integer' (rule: type)"),
+        ({"a": 1, "b": 2, "c": 3}, "('c' was unexpected) (rule: additionalProperties)"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_answered_with_the_path_and_the_rule(
+    context, arguments, reason
+):
+    result = await call_tool(add, tool_spec(add), arguments, None, context)
+
+    assert result.failed
+    assert result.text.startswith("The arguments of add do not fit its parameters: arguments")
+    assert result.text.endswith(reason)
+
+
+async def test_arguments_that_are_no_json_object_are_answered_with_their_beginning(context):
+    result = await call_tool(add, tool_spec(add), {}, '{"a": 1, ' + "x" * 10_000, context)
+
+    assert result.failed
+    assert "are not one JSON object" in result.text
+    assert '{"a": 1, xxx' in result.text
+    assert len(result.text) < 1000
+
+
+async def test_a_schema_that_points_elsewhere_is_never_fetched(context):
+    # A server of tools that we do not trust could make us ask any address.
+    schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/schema"}}}
+    spec = ToolSpec(name="remote", description="", parameters=schema)
+
+    result = await call_tool(Tool("remote", "", schema, lambda a: a), spec, {"a": 1}, None, context)
+
+    assert result.failed
+    assert result.text.startswith("The schema of remote is broken: Unresolvable")
+
+
+async def test_a_raised_error_is_told_by_type_and_message_without_the_hosts_paths(context):
+    @tool
+    def read(name: str) -> str:
+        return Path(context.working_dir.parent.parent / name).read_text()
+
+    @tool
+    async def own() -> None:
+        raise ValueError(f"no row 7 in {context.working_dir}/orders.csv, see /v1/orders")
+
+    elsewhere = await outcome(read, context, name="secret.txt")
+    inside = await outcome(own, context)
+
+    assert elsewhere.failed
+    assert elsewhere.text == (
+        "FileNotFoundError: [Errno 2] No such file or directory:"
+        " '[a path outside of the working folder]'"
+    )
+    assert inside == ToolOutcome("ValueError: no row 7 in orders.csv, see /v1/orders", failed=True)
+
+
+async def test_a_tool_that_says_why_it_could_not_is_quoted_as_it_stands(context):
+    @tool
+    def refuse() -> None:
+        raise ToolFailed("The order is closed.")
+
+    assert await outcome(refuse, context) == ToolOutcome("The order is closed.", failed=True)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_a_tool_cannot_end_the_worker_or_pretend_to_be_cancelled(context, quick):
+    @tool(quick=quick)
+    def leave() -> None:
+        sys.exit(3)
+
+    @tool(quick=quick)
+    async def give_up() -> None:
+        raise asyncio.CancelledError
+
+    assert await outcome(leave, context) == ToolOutcome("SystemExit: 3", failed=True)
+    assert await outcome(give_up, context) == ToolOutcome("give_up cancelled itself.", failed=True)
+
+
+async def test_a_tool_that_outlasts_its_time_is_answered_for(context):
+    @tool(timeout_seconds=0.05)
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    @tool(timeout_seconds=0.05)
+    def block() -> None:
+        time.sleep(0.2)
+
+    @tool(timeout_seconds=60)
+    async def own_time_out() -> None:
+        raise TimeoutError("the printer is silent")
+
+    assert (await outcome(wait, context)).text == "wait was ended after 0.05 s, its time-out."
+    assert (await outcome(block, context)).text == "block was ended after 0.05 s, its time-out."
+    assert (await outcome(own_time_out, context)).text == "TimeoutError: the printer is silent"
+
+
+async def test_cancelling_comes_through_to_the_caller(context):
+    began = asyncio.Event()
+    ended = asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    task = asyncio.create_task(outcome(wait, context))
+    await began.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+class Order(BaseModel):
+    id: int
+
+
+@dataclasses.dataclass
+class Line:
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("returned", "text", "failed"),
+    [
+        ("as is\n", "as is\n", False),
+        (None, "done", False),
+        (True, "true", False),
+        ([Order(id=1), Line("ü")], '[{"id":1},{"text":"ü"}]', False),
+        ({"a": (1, 2)}, '{"a":[1,2]}', False),
+        ("half \ud800 pair", "half ? pair", False),
+        (b"raw", "The tool returned bytes; a tool must return text, or data for JSON.", True),
+        (object(), "The tool returned a object, which JSON cannot carry", True),
+    ],
+)
+async def test_what_a_tool_returns_is_told_as_text(context, returned, text, failed):
+    @tool
+    async def give() -> Any:
+        return returned
+
+    result = await outcome(give, context)
+
+    assert result.failed == failed
+    assert result.text.startswith(text) if failed else result.text == text
+
+
+async def test_a_long_result_keeps_its_head_and_its_tail_and_tells_the_cut(context):
+    @tool
+    def shout() -> str:
+        return "first " + "ü" * 200_000 + " last"
+
+    result = await outcome(shout, context)
+
+    assert result.text.startswith("first ü")
+    assert result.text.endswith("ü last")
+    assert f"{400_011 - RESULT_BYTES_MAX} of 400011 bytes cut here" in result.text
+    assert len(result.text.encode()) < RESULT_BYTES_MAX + 100
+    assert "\ufffd" not in result.text
+
+
+async def test_a_tool_that_is_not_quick_leaves_the_event_loop_free(context):
+    @tool
+    def block() -> str:
+        time.sleep(0.3)
+        return "slept"
+
+    blocked = asyncio.create_task(outcome(block, context))
+    ticks = 0
+    while not blocked.done():
+        await asyncio.sleep(0.01)
+        ticks += 1
+
+    assert (await blocked).text == "slept"
+    assert ticks > 5

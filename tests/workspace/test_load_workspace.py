@@ -1,0 +1,320 @@
+"""A workspace is loaded from its folder, and what is wrong with it is told in one sentence."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everturn.agents import DEFAULT_PROMPT
+from everturn.errors import EverturnError, UnknownAgent, WorkspaceError
+from everturn_activities.workspace import load, protected_paths
+
+Write = Callable[[str, str], Path]
+
+TOOL = """
+from everturn import tool
+
+@tool(effect="pure", quick=True)
+def {name}(a: int) -> int:
+    \"\"\"Answer {answer}.\"\"\"
+    return {answer}
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "workspace"
+    path.mkdir()
+    (path / "everturn.toml").touch()
+    return path
+
+
+@pytest.fixture
+def write(root: Path) -> Write:
+    def write(name: str, text: str) -> Path:
+        path = root / name
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def wrong(root: Path) -> str:
+    """The error of loading the workspace and its default agent, without the folder's path."""
+    with pytest.raises(EverturnError) as raised:
+        load(root).spec()
+    text = str(raised.value)
+    assert "\n" not in text
+    return text.replace(str(root), "ROOT")
+
+
+def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(root):
+    spec = load(root).spec("default")
+
+    assert spec.agent.name == "default"
+    assert spec.agent.prompt == DEFAULT_PROMPT
+    assert [tool.name for tool in spec.tools] == [
+        "read_file",
+        "list_files",
+        "write_file",
+        "edit_file",
+        "run_command",
+    ]
+    assert spec.workspace == spec.working_dir == str(root)
+
+
+def test_an_agent_takes_from_its_file_then_from_the_settings(root, write):
+    write(
+        "everturn.toml",
+        '[model]\nname = "openai/a"\nbase_url = "http://127.0.0.1:1/v1"\ntemperature = 0.5\n',
+    )
+    write(
+        "agents/reviewer.md",
+        "---\ndescription: 'Reviews: all'\ntemperature: 0\ntools: [read_file]\nsteps_max: 7\n"
+        "---\n\nReview it.\n",
+    )
+
+    spec = load(root).spec("reviewer")
+
+    assert spec.agent.model == "openai/a"
+    assert spec.agent.base_url == "http://127.0.0.1:1/v1"
+    assert spec.agent.temperature == 0
+    assert (spec.agent.prompt, spec.agent.steps_max) == ("Review it.", 7)
+    assert [tool.name for tool in spec.tools] == ["read_file"]
+    assert load(root).spec("reviewer", "openai/b").agent.model == "openai/b"
+
+
+def test_an_agent_may_be_a_folder_of_settings_and_prompt(root, write):
+    write("agents/writer/config.toml", 'model = "ollama/x"\ntool_role = false\n')
+    write("agents/writer/agent.md", "Write it.\n")
+
+    agent = load(root).spec("writer").agent
+
+    assert (agent.name, agent.model, agent.tool_role) == ("writer", "ollama/x", False)
+    assert agent.prompt == "Write it."
+
+
+def test_the_settings_choose_which_agent_is_the_default(root, write):
+    write("everturn.toml", '[agent]\ndefault = "reviewer"\n')
+    write("agents/reviewer.md", "Review it.")
+
+    assert load(root).spec().agent.name == "reviewer"
+    assert load(root).spec("default").agent.name == "reviewer"
+
+
+def test_tools_are_loaded_from_files_and_excluded_by_the_settings(root, write):
+    write("everturn.toml", '[tools]\nexclude = ["run_command"]\n')
+    write("tools/first.py", TOOL.format(name="first", answer=1))
+    write("tools/second.py", TOOL.format(name="second", answer=2))
+
+    workspace = load(root)
+
+    names = [tool.name for tool in workspace.spec().tools]
+    assert names[-2:] == ["first", "second"]
+    assert "run_command" not in names
+    spec = workspace.spec().tool("second")
+    assert spec is not None
+    assert (spec.source, spec.effect, spec.quick) == ("tools/second.py", "pure", True)
+    second = workspace.tool("second")
+    assert second is not None
+    assert second.run(a=0) == 2
+    assert workspace.tool("third") is None
+
+
+def test_an_unchanged_workspace_is_not_loaded_again_and_a_changed_tool_is(root, write, tmp_path):
+    # Running the file a second time would fail.
+    count = f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n"
+    write("tools/first.py", TOOL.format(name="first", answer=1) + count)
+
+    first = load(root)
+    again = load(root)
+    # A change of one file does not run the others anew.
+    write("agents/reviewer.md", "Review it.")
+    other = load(root)
+
+    assert again is first
+    assert other is not first
+    assert (tmp_path / "ran").is_dir()
+
+    write("tools/first.py", TOOL.format(name="first", answer=2))
+    changed = load(root).tool("first")
+
+    assert changed is not None
+    assert changed.run(a=0) == 2
+    # Nothing is written beside the code, and nothing there would be read.
+    assert os.listdir(root / "tools") == ["first.py"]
+
+
+def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, write):
+    write(
+        "tools/orders.py",
+        "from __future__ import annotations\n"
+        "from pydantic import BaseModel\nfrom everturn import tool\n\n"
+        "class Order(BaseModel):\n    id: int\n\n"
+        "@tool\ndef ship(order: Order) -> int:\n    return order.id\n",
+    )
+
+    ship = load(root).tool("ship")
+
+    assert ship is not None
+    assert ship.convert is not None
+    assert ship.run(**ship.convert({"order": {"id": 7}})) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("x", "ROOT/everturn.toml is not valid TOML: Expected '=' after a key in a key/value"
+              " pair, at end of document; mend it there."),
+        ("a = 1\nb = = 2\n", "ROOT/everturn.toml is not valid TOML: Invalid value, at line 2,"
+                             " column 5; mend it there."),
+        ("\nworkin_dir = '.'", "ROOT/everturn.toml line 2: unknown key 'workin_dir' (did you mean"
+                               " 'working_dir'?); the keys there are working_dir, agent, model,"
+                               " tools."),
+        ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
+                                    " (did you mean 'temperature'?); the keys there are name,"
+                                    " base_url, temperature, tokens_max."),
+        ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
+                                " 'model'?); the keys there are working_dir, agent, model, tools."),
+        ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"
+                                    " input should be greater than or equal to 1; mend it."),
+        ("working_dir = 'gone'", "ROOT/everturn.toml sets working_dir to 'gone', and ROOT/gone is"
+                                 " no folder; create it, or name another."),
+        ("[tools]\nexclude = ['rd_file']", "ROOT/everturn.toml excludes tool 'rd_file', which does"
+                                           " not exist (did you mean 'read_file'?); mend [tools]"
+                                           " exclude."),
+        ("[agent]\ndefault = 'defalt'", "There is no agent 'defalt' in ROOT (did you mean"
+                                        " 'default'?); its agents are default."),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_named_with_their_line_and_the_mend(root, write, text, error):
+    write("everturn.toml", text)
+    assert wrong(root) == error
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("---\ntools: [rd_file]\n---\n", "names tool 'rd_file', which does not exist (did you mean"
+                                         " 'read_file'?); mend its list of tools."),
+        ("---\nmodel: a\ndescription: b: c\n---\n", " line 3 is not valid YAML: mapping values are"
+            " not allowed here; mend it, and put values with a colon in quotes."),
+        ("---\nmodel: a\n", "begins a front matter in line 1 that no line '---' ends; add one."),
+        ("---\n- a\n---\n", "line 2 must be keys and values, such as"
+                            " 'model: openai/gpt-5-mini'."),
+        ("---\nmodel: a\nsteps_max: many\n---\n", "line 3: steps_max is 'many', and the input"
+            " should be a valid integer, unable to parse string as an integer; mend it."),
+        ("---\nname: other\n---\n", "calls its agent 'other', and by its file it is 'default';"
+                                    " leave the name out, or rename the file."),
+    ],
+)  # fmt: skip
+def test_a_wrong_agent_is_named_with_its_line_and_the_mend(root, write, text, error):
+    write("agents/default.md", text)
+
+    message = wrong(root)
+
+    assert message.startswith("ROOT/agents/default.md")
+    assert message.endswith(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("\nimport pandass\n", "line 2 cannot be loaded: ModuleNotFoundError: No module named"
+                               " 'pandass'; install what it imports."),
+        ("x = 1\ny =\n", "line 2 cannot be loaded: SyntaxError: invalid syntax; mend the file."),
+        ("def f():\n    return 1 / 0\nf()\n", "line 2 cannot be loaded: ZeroDivisionError:"
+                                              " division by zero; mend the file."),
+        ("raise SystemExit(1)", "line 1 cannot be loaded: SystemExit: 1; mend the file."),
+        (TOOL.format(name="read_file", answer=1), "defines a tool 'read_file', which is the name"
+                                                  " of a built-in one; give it another name."),
+        (TOOL.format(name="other", answer=1), "defines a tool 'other', and so does tools/a.py;"
+                                              " rename one of them."),
+    ],
+)  # fmt: skip
+def test_a_tool_file_that_cannot_be_loaded_is_named_with_its_line(root, write, text, error):
+    write("tools/a.py", TOOL.format(name="other", answer=1))
+    write("tools/b.py", text)
+
+    message = wrong(root)
+
+    assert message == f"ROOT/tools/b.py {error}"
+
+
+def test_a_tool_file_that_is_no_utf8_is_named_with_its_line(root, write):
+    write("tools/b.py", "").write_bytes(b"x = '\xff'\n")
+    assert wrong(root).startswith("ROOT/tools/b.py line 1 cannot be loaded: SyntaxError")
+
+
+def test_a_missing_workspace_tells_how_to_create_one(root, tmp_path):
+    gone = tmp_path / "gone"
+    assert wrong(gone) == "There is no workspace folder ROOT; create one by: everturn init ROOT"
+    (root / "everturn.toml").unlink()
+    assert wrong(root) == (
+        "ROOT is no workspace, because it has no everturn.toml; create that by: everturn init ROOT"
+    )
+
+
+def test_a_file_that_is_no_utf8_is_named_with_its_line(root):
+    (root / "everturn.toml").write_bytes(b"[model]\nname = '\xff'\n")
+    assert wrong(root) == ("ROOT/everturn.toml line 2 is not valid UTF-8; save the file as UTF-8.")
+
+
+def test_an_unknown_agent_is_named_with_its_neighbours(root, write):
+    write("agents/reviewer.md", "Review it.")
+    with pytest.raises(UnknownAgent, match=r"no agent 'reviwer' .*did you mean 'reviewer'"):
+        load(root).spec("reviwer")
+    with pytest.raises(UnknownAgent, match=r"no agent '\.\./reviewer'"):
+        load(root).spec("../reviewer")
+
+
+def test_an_agent_that_is_defined_twice_is_refused(root, write):
+    write("agents/twice.md", "One.")
+    write("agents/twice/agent.md", "Two.")
+    assert "Agent 'twice' is defined twice" in wrong(root)
+
+
+@pytest.mark.parametrize("name", ["", "everturn.toml", "tools", "tools/a.py", "agents/default.md"])
+def test_what_every_user_may_write_is_never_loaded(root, write, name):
+    write("tools/a.py", "")
+    write("agents/default.md", "Hello.")
+    (root / name).chmod(0o777)
+
+    message = wrong(root)
+
+    assert message.startswith(f"{'/'.join(('ROOT', name)).rstrip('/')} may be written by every")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("name", ["", "everturn.toml", "tools", "tools/a.py"])
+def test_what_another_user_owns_is_never_loaded(root, write, name):
+    write("tools/a.py", "raise SystemExit('ran')")
+    os.chown(root / name, 12345, 12345)
+
+    message = wrong(root)
+
+    assert "belongs to user 12345, and this process runs as user 0" in message
+
+
+def test_protected_paths_are_those_that_configure_the_runtime(root, tmp_path):
+    project = tmp_path / "project"
+
+    alone = protected_paths(root)
+    both = protected_paths(root, project)
+
+    assert {path.relative_to(root).as_posix() for path in alone} == {
+        *("everturn.toml", "agents", "tools", "skills", "prompts", "profiles", "hooks"),
+        *("context", ".git/hooks", ".git/config", ".mcp.json"),
+    }
+    # A project that is only worked on may have a folder `tools` of its own.
+    assert set(both) - set(alone) == {
+        project / ".git/hooks",
+        project / ".git/config",
+        project / ".mcp.json",
+    }
+
+
+def test_a_workspace_error_is_a_usage_error_of_ours():
+    assert issubclass(WorkspaceError, EverturnError)
