@@ -1,0 +1,23 @@
+"""The benchmarks W1, W2, W3 and W5, each beside its floor: `python tests/bench [NAME ...]`."""
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+import throughput
+
+WORKLOADS = {"W1": throughput.w1, "W2": throughput.w2, "W3": throughput.w3}
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which of them; all by default")
+    parser.add_argument("--repetitions", type=int, default=3)
+    asked = parser.parse_args()
+    for name in asked.names or WORKLOADS:
+        with tempfile.TemporaryDirectory(prefix="everturn-bench-") as folder:
+            await WORKLOADS[name.upper()](Path(folder), asked.repetitions)
+
+
+asyncio.run(main())

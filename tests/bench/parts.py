@@ -1,0 +1,119 @@
+"""The processes of a benchmark, and what they cost: wall clock and CPU of each."""
+
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROUNDS = 5
+TOOL = '''
+from everturn import tool
+
+
+@tool(effect="pure", quick=True)
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+'''
+ADDS = {"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}] * 2}
+FINAL = " ".join(["word"] * 12)
+LONG = " ".join(["lorem"] * 170)
+SCRIPT = {
+    "replies": [ADDS] * ROUNDS + [{"text": FINAL}],
+    # W3: one round of two tools and 1 KB of text a turn.
+    "by_last_user": {"^long": [ADDS, {"text": LONG}]},
+}
+
+
+@asynccontextmanager
+async def process(*command: str, **environment: str) -> AsyncIterator[tuple[int, str]]:
+    """A Python process that prints a line when it is ready: its pid and that line."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    assert child.stdout is not None
+    try:
+        line = (await child.stdout.readline()).decode().strip()
+        if not line:
+            raise SystemExit(f"{' '.join(command)} did not start.")
+        yield child.pid, line
+    finally:
+        if child.returncode is None:
+            child.terminate()
+            await child.wait()
+
+
+@asynccontextmanager
+async def model(folder: Path) -> AsyncIterator[str]:
+    """The scripted endpoint; yields its base URL."""
+    script = folder / "script.json"
+    script.write_text(json.dumps(SCRIPT))
+    command = ("-m", "everturn_workers.scripted_model", "--script", str(script), "--port", "0")
+    async with process(*command) as (_, line):
+        yield line.split()[-1]
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one measured run: `seconds` of each turn, of the whole, and CPU by process."""
+
+    turns: list[float]
+    seconds: float
+    cpu: dict[str, float]
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.turns) * 1000
+
+    @property
+    def turns_per_second(self) -> float:
+        return len(self.turns) / self.seconds
+
+    def cpu_ms(self) -> str:
+        return " + ".join(
+            f"{name} {seconds / len(self.turns) * 1000:.0f}" for name, seconds in self.cpu.items()
+        )
+
+
+async def measure(
+    turn: Callable[[int], Awaitable[None]], count: int, at_once: int, pids: dict[str, int]
+) -> Cost:
+    """Run `turn` `count` times, `at_once` at a time."""
+    before = {name: cpu_seconds(pid) for name, pid in pids.items()}
+    numbers = iter(range(count))
+    seconds: list[float] = []
+
+    async def lane() -> None:
+        for number in numbers:
+            began = time.perf_counter()
+            await turn(number)
+            seconds.append(time.perf_counter() - began)
+
+    began = time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(at_once)))
+    whole = time.perf_counter() - began
+    cpu = {name: cpu_seconds(pid) - before[name] for name, pid in pids.items()}
+    return Cost(seconds, whole, cpu)
+
+
+def spread(values: Iterable[float], digits: int = 1) -> str:
+    """`min / median / max`."""
+    ordered = sorted(values)
+    three = (ordered[0], statistics.median(ordered), ordered[-1])
+    return " / ".join(f"{value:.{digits}f}" for value in three)
