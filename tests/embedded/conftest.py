@@ -11,7 +11,6 @@ from ups import UpProcess
 from everturn_workers import fetch, processes
 from everturn_workers.home import prepare
 from everturn_workers.server import EmbeddedServer, start_server
-from everturn_workers.supervisor import running
 
 
 @pytest.fixture
@@ -40,7 +39,6 @@ async def server(temporal: Path, home: Path) -> AsyncIterator[EmbeddedServer]:
 def up(temporal: Path, home: Path) -> Iterator[Callable[..., UpProcess]]:
     """Starts an `up` on the test's home; whatever it leaves is killed."""
     started: list[UpProcess] = []
-    children: set[int] = set()
 
     def start(*ways: str, **variables: str) -> UpProcess:
         started.append(UpProcess(home, *ways, **variables))
@@ -48,10 +46,6 @@ def up(temporal: Path, home: Path) -> Iterator[Callable[..., UpProcess]]:
 
     yield start
     for one in started:
-        if (left := running(home)) is not None:
-            children |= set(left.children.values())
         one.kill()
-    pids = {int(file.read_text()) for file in (home / "run").glob("*.pid")} | children
-    for pid in pids:
-        if (process := processes.identify(pid)) is not None:
-            asyncio.run(processes.kill_group(process))
+        for child in one.children:
+            asyncio.run(processes.kill_group(child))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from everturn_workers.processes import Identity, identify
 from everturn_workers.supervisor import RunningUp, running
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ class UpProcess:
     def __init__(self, home: Path, *ways: str, **variables: str) -> None:
         self.home = home
         self.output = home / "up.out"
+        self.children: set[Identity] = set()
         script = str(Path(__file__).with_name("up_process.py"))
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
@@ -35,7 +37,10 @@ class UpProcess:
             up = running(self.home)
             return up if up and up.api_url and up.pid == self.process.pid else None
 
-        return wait_for(found)
+        up = wait_for(found)
+        children = (identify(pid) for pid in up.children.values())
+        self.children |= {child for child in children if child is not None}
+        return up
 
     def kill(self) -> None:
         self.process.kill()
