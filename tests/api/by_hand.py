@@ -17,6 +17,7 @@ from everturn.session import (
     BeginTurn,
     ContextHead,
     FinishTurn,
+    OutcomeKind,
     PrepareStep,
     SessionKey,
     StepHead,
@@ -122,16 +123,27 @@ class Runtime:
             StepHead(context.step, "end_turn"),
             [],
         )
+        await self._end(head, context.step, "completed", None)
+
+    async def fail(self, session: str, reason: str) -> None:
+        """A turn that fails before its first step."""
+        await self._end(await self.begin(session), 0, "failed", reason)
+
+    async def _end(
+        self, head: TurnHead, step: int, outcome: OutcomeKind, reason: str | None
+    ) -> None:
+        workflow_id = SessionKey("default", head.session).workflow_id
         await self.store.finish_turn(
             FinishTurn(
                 "default",
                 head.session,
-                SessionKey("default", head.session).workflow_id,
+                workflow_id,
                 "run",
                 head.turn,
                 head.epoch,
-                context.step,
-                "completed",
+                step,
+                outcome,
+                reason,
             )
         )
 

@@ -1,0 +1,123 @@
+"""What a person can get wrong: one sentence on stderr, the right exit code, no traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def is_one_sentence(ran, code: int, *says: str) -> bool:
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+    [line] = ran.err.splitlines()
+    assert line.endswith((".", "?"))
+    for words in says:
+        assert words in line
+    return ran.code == code
+
+
+async def test_a_missing_workspace(commands, tmp_path):
+    commands.folder = tmp_path
+
+    assert is_one_sentence(await commands("run", "x"), 2, str(tmp_path), "everturn init")
+    named = await commands("run", "x", "--workspace", "/nowhere")
+    assert is_one_sentence(named, 2, "/nowhere", "everturn init")
+
+
+async def test_a_broken_workspace(commands, runtime):
+    (runtime.workspace / "everturn.toml").write_text("[model\n")
+
+    assert is_one_sentence(await commands("run", "x"), 2, "everturn.toml")
+
+
+async def test_an_unknown_model(commands):
+    assert is_one_sentence(await commands("run", "x", "--model", "opnai/gpt"), 2, "opnai")
+
+
+async def test_an_unknown_agent(commands):
+    assert is_one_sentence(await commands("run", "x", "--agent", "stranger"), 2, "stranger")
+
+
+@pytest.mark.parametrize("command", ["send", "attach", "cancel", "sessions"])
+async def test_an_unknown_session(commands, command):
+    arguments = {
+        "send": ("send", "nobody", "x"),
+        "sessions": ("sessions", "show", "nobody"),
+    }.get(command, (command, "nobody"))
+
+    assert is_one_sentence(await commands(*arguments), 2, "nobody")
+
+
+async def test_an_impossible_session_id(commands):
+    assert is_one_sentence(await commands("attach", "a/../b"), 2, "a/../b", "1 to 200 letters")
+
+
+async def test_a_dead_api(commands):
+    ran = await commands("sessions", "list", "--port", "1")
+
+    assert is_one_sentence(ran, 1, "No runtime answers at http://127.0.0.1:1", "'everturn up'")
+
+
+async def test_a_message_of_ten_megabytes(commands):
+    ran = await commands("run", "-", stdin=b"x" * 10_000_000)
+
+    assert is_one_sentence(ran, 2, "10,000,000 bytes", "262,144", "file of the working folder")
+
+
+async def test_invalid_utf_8_on_stdin_and_in_an_argument(commands):
+    assert is_one_sentence(await commands("run", "-", stdin=b"caf\xe9"), 2, "not valid UTF-8")
+    assert is_one_sentence(await commands("run", b"caf\xe9"), 2, "not valid UTF-8")
+
+
+async def test_an_empty_task(commands):
+    assert is_one_sentence(await commands("run", " "), 2, "The task is empty")
+
+
+async def test_a_setting_that_cannot_be(commands):
+    ran = await commands("sessions", "list", EVERTURN_PORT="many")
+
+    assert is_one_sentence(ran, 2, "'port'", "EVERTURN_PORT")
+
+
+async def test_an_unknown_flag_and_an_unknown_command(commands):
+    assert is_one_sentence(await commands("run", "x", "--fast"), 2, "--fast", "run --help")
+    assert is_one_sentence(await commands("fly"), 2, "fly", "--help")
+    assert is_one_sentence(await commands("send", "s", "x", "--mode", "later"), 2, "later")
+
+
+async def test_a_chat_without_a_terminal(commands):
+    assert is_one_sentence(await commands("chat"), 2, "needs a terminal")
+
+
+async def test_a_port_that_is_taken(commands, served):
+    ran = await commands("api", "--port", served.url.rpartition(":")[2])
+
+    assert is_one_sentence(ran, 2, "cannot listen", "--port")
+
+
+async def test_a_network_address_without_a_key(commands):
+    ran = await commands("api", EVERTURN_HOST="0.0.0.0")
+
+    assert is_one_sentence(ran, 2, "EVERTURN_API_KEY")
+
+
+def test_help_needs_none_of_the_heavy_imports():
+    seen = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "everturn_workers.cli", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    loaded = {line.rpartition("|")[2].strip() for line in seen.splitlines()}
+
+    assert not loaded & {"httpx", "fastapi", "sqlalchemy", "temporalio", "litellm", "rich"}
+
+
+async def test_what_is_init_is_a_workspace(commands, tmp_path: Path):
+    ran = await commands("init", str(tmp_path / "new"))
+    again = await commands("init", str(tmp_path / "new"))
+
+    assert ran.code == again.code == 0
+    assert str(tmp_path / "new" / "everturn.toml") in ran.out
+    assert again.out == ""

@@ -1,0 +1,157 @@
+"""Giving work on the command line and watching it."""
+
+import asyncio
+import json
+import signal
+
+import pytest
+from conftest import ended
+
+from everturn.errors import UnknownSession
+from everturn.session import SessionKey
+
+
+async def waits(runtime, session: str) -> None:
+    """Until the session holds a message that no turn has taken."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                if (await runtime.store.session(SessionKey("default", session))).waiting:
+                    return
+            except UnknownSession:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def test_a_run_prints_the_answer_and_tells_the_rest_on_stderr(commands, runtime):
+    process = await commands.start("run", "say it", "--session", "s")
+    await waits(runtime, "s")
+    await runtime.work("s", "good ", "day")
+
+    ran = await ended(process)
+
+    assert (ran.code, ran.out) == (0, "good day\n")
+    assert "completed: 1 step, 7 tokens in, 3 out, $0.5000" in ran.err
+
+
+async def test_events_are_json_lines_that_end_with_the_turn(commands, runtime):
+    process = await commands.start("run", "say it", "--session", "s", "--json")
+    await waits(runtime, "s")
+    await runtime.work("s", "good ", "day")
+
+    ran = await ended(process)
+
+    events = [json.loads(line) for line in ran.out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert all({"type", "turn", "step", "attempt"} <= set(event) for event in events)
+    assert events[-1]["type"] == "turn_finished"
+    assert (events[-1]["outcome"], events[-1]["text"]) == ("completed", "good day")
+    assert events[-1]["usage"]["output_tokens"] == 3
+
+
+async def test_a_failed_turn_exits_1_and_says_why(commands, runtime):
+    process = await commands.start("run", "say it", "--session", "s")
+    await waits(runtime, "s")
+    await runtime.fail("s", "The provider refused the key.")
+
+    ran = await ended(process)
+
+    assert ran.code == 1
+    assert "The provider refused the key." in ran.err
+
+
+async def test_u3_only_the_last_attempt_reaches_stdout(commands, runtime):
+    """U3: clients drop what a retry supersedes."""
+    process = await commands.start("run", "say it", "--session", "s")
+    await waits(runtime, "s")
+    head = await runtime.begin("s")
+    context, first = await runtime.begin_step(head)
+    await runtime.stream(context, first, "good ")
+    second = await runtime.begin_attempt(context)
+    await runtime.stream(context, second, "good ", "day")
+    await runtime.finish(head, context, second, "good day")
+
+    assert (await ended(process)).out == "good day\n"
+
+
+async def test_ctrl_c_detaches_and_says_how_to_go_on(commands, runtime):
+    process = await commands.start("run", "say it", "--session", "s")
+    await waits(runtime, "s")
+    async with asyncio.timeout(30):
+        while b"Session s" not in await process.stderr.readline():
+            pass
+    process.send_signal(signal.SIGINT)
+
+    ran = await ended(process)
+
+    assert ran.code == 130
+    assert "'everturn attach s'" in ran.err
+    assert "'everturn cancel s'" in ran.err
+    assert "Traceback" not in ran.err
+    assert (await runtime.store.session(SessionKey("default", "s"))).waiting == 1
+
+
+async def test_a_task_is_read_from_stdin(commands, runtime):
+    ran = await commands("run", "-", "--session", "s", "--detach", stdin="gr\u00fc\u00df".encode())
+
+    assert (ran.code, ran.out) == (0, "s\n")
+    await runtime.work("s", "x")
+    [asked, _] = await runtime.store.messages(SessionKey("default", "s"), 0, 10)
+    assert asked.message.parts[0].text == "gr\u00fc\u00df"
+
+
+async def test_a_message_is_sent_once_under_one_id_and_attached_to_later(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    steer = ("send", "s", "two", "--id", "m", "--mode", "steer", "--json")
+    first = await commands(*steer)
+    again = await commands(*steer)
+    await runtime.work("s", "both")
+
+    attached = await commands("attach", "s")
+    replayed = await commands("attach", "s", "--after", "0", "--json")
+
+    assert (json.loads(first.out)["duplicate"], json.loads(again.out)["duplicate"]) == (False, True)
+    assert (attached.code, attached.out) == (0, "both\n")
+    lines = [json.loads(line) for line in replayed.out.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+async def test_attaching_behind_the_end_of_a_turn_says_how_it_ended(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    await runtime.work("s", "done")
+
+    ran = await commands("attach", "s", "--after", "1.9999")
+
+    assert (ran.code, ran.out) == (0, "")
+
+
+async def test_a_cancel_names_its_turn(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    head = await runtime.begin("s")
+
+    ran = await commands("cancel", "s")
+
+    assert ran.code == 0
+    assert "Turn 1 of session s is asked to end." in ran.err
+    assert await runtime.store.cancelled(SessionKey("default", "s"), head.turn)
+
+
+async def test_sessions_are_listed_and_shown(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    await runtime.work("s", "done")
+
+    listed = await commands("sessions", "list")
+    shown = await commands("sessions", "show", "s")
+    as_json = await commands("sessions", "show", "s", "--json")
+
+    assert [line.split()[:3] for line in listed.out.splitlines() if " s " in f" {line} "]
+    assert "completed" in shown.out
+    assert "$0.5000" in shown.out
+    assert json.loads(as_json.out)["turns"][0]["steps"][0]["attempts"] == 1
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("show", "s")])
+async def test_color_is_left_out_of_a_pipe(commands, runtime, arguments):
+    await commands("run", "one", "--session", "s", "--detach")
+
+    assert "\x1b" not in (await commands("sessions", *arguments)).out

@@ -1,0 +1,5 @@
+"""The `everturn` command."""
+
+from everturn_workers.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""`python -m everturn_workers.cli`: the `everturn` command without its script."""
+
+from everturn_workers.cli.main import main
+
+main()

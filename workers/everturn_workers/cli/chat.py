@@ -1,0 +1,100 @@
+"""A conversation in a terminal."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from everturn.client import Client
+from everturn.errors import UsageError
+from everturn.inputs import checked_text
+from everturn_workers.cli.runtime import opened, reached_or_started
+from everturn_workers.cli.show import Page, consoles
+from everturn_workers.settings import Settings
+
+HELP = "/quit ends the chat, /cancel ends the turn; Ctrl-C leaves the turn working."
+
+
+async def talk(
+    settings: Settings, session: str, workspace: Path | None, say: Callable[[str], None]
+) -> bool:
+    """Talk until the person leaves; True where a turn is left working."""
+    async with reached_or_started(settings, say) as client:
+        view = await opened(client, settings, session, workspace)
+        conversation = _Conversation(client, session, settings)
+        conversation.working = view.status != "idle"
+        say(f"Session {session}, agent {view.agent}. {HELP}")
+        # A turn under way is shown from its beginning; what was before is for `attach`.
+        first = view.turn if view.status == "running" else view.turn + 1
+        prompt: PromptSession[str] = PromptSession(history=_history(settings.home))
+        with patch_stdout(raw=True):
+            watching = asyncio.create_task(conversation.watch(first))
+            asking = asyncio.create_task(conversation.ask(prompt, say))
+            try:
+                await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
+                return watching.result() if watching.done() else asking.result()
+            finally:
+                for task in (asking, watching):
+                    task.cancel()
+                await asyncio.gather(asking, watching, return_exceptions=True)
+
+
+class _Conversation:
+    def __init__(self, client: Client, session: str, settings: Settings) -> None:
+        self._client = client
+        self._session = session
+        self._settings = settings
+        self.working = False
+
+    async def watch(self, first: int) -> bool:
+        # Made here, where stdout is already the one that keeps clear of the prompt.
+        page = Page(*consoles(), can_erase=False)
+        async with aclosing(self._client.events(self._session)) as events:
+            async for event in events:
+                if event.turn < first:
+                    continue
+                if event.type == "turn_started":
+                    self.working = True
+                page.event(event)
+                if event.type == "turn_finished":
+                    self.working = False
+        return self.working
+
+    async def ask(self, prompt: "PromptSession[str]", say: Callable[[str], None]) -> bool:
+        while True:
+            try:
+                text = (await prompt.prompt_async("> ")).strip()
+            except (EOFError, KeyboardInterrupt):
+                return self.working
+            if text == "/quit":
+                return self.working
+            try:
+                await self._heed(text, say)
+            except UsageError as error:
+                say(str(error))
+
+    async def _heed(self, text: str, say: Callable[[str], None]) -> None:
+        if text == "/cancel":
+            accepted = await self._client.cancel(self._session)
+            if accepted.status == "too_late":
+                say("No turn is open.")
+        elif text == "/help" or (text.startswith("/") and " " not in text and "/" not in text[1:]):
+            say(HELP)
+        elif text:
+            await self._client.send(
+                self._session,
+                checked_text(text),
+                mode="steer" if self.working else "queue",
+                agent=self._settings.agent,
+                model=self._settings.model,
+            )
+
+
+def _history(home: Path) -> FileHistory:
+    path = home / "history"
+    path.touch(mode=0o600, exist_ok=True)
+    return FileHistory(str(path))

@@ -1,0 +1,66 @@
+"""The command line: its commands, and what becomes of their errors."""
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from everturn.errors import EverturnError, UsageError
+from everturn_workers.cli import processes, sessions, work
+
+DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes: the turn completed, it failed, the command was wrong, it waits for a person,
+Ctrl-C detached from it."""
+
+app = typer.Typer(
+    name="everturn",
+    help="Agents whose turns survive any crash. Exit codes: 0 done, 1 failed, 2 usage,"
+    " 3 waiting for a person, 130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+processes.add_to(app)
+work.add_to(app)
+sessions.add_to(app)
+
+
+def main() -> NoReturn:
+    """Run the command of `sys.argv` and exit with its code.
+
+    What a person can cause ends as one sentence on stderr.
+    """
+    try:
+        code = app(standalone_mode=False)
+        # What is buffered must meet a closed pipe here and not at the interpreter's end.
+        sys.stdout.flush()
+    except UsageError as error:
+        code = _refused(str(error), USAGE)
+    except EverturnError as error:
+        code = _refused(str(error), FAILED)
+    except typer.TyperException as error:
+        sentence = error.format_message().rstrip(".")
+        code = _refused(f"{sentence}; see '{_command(error)} --help'.", USAGE)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read us, such as `head`, has enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    raise SystemExit(code)
+
+
+def _refused(sentence: str, code: int) -> int:
+    from everturn_workers.cli.show import printable
+
+    if sentence:
+        print(printable(sentence), file=sys.stderr)
+    return code
+
+
+def _command(error: typer.TyperException) -> str:
+    """The command whose usage was wrong, as it was typed."""
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context is not None else "everturn"

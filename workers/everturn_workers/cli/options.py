@@ -1,0 +1,57 @@
+"""The flags that many commands share; each has its `EVERTURN_*` variable."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from everturn_workers.settings import Settings
+
+SETTINGS_FILE = "everturn.toml"
+
+Workspace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with everturn.toml; by default the nearest one above. [EVERTURN_WORKSPACE]"
+    ),
+]
+Agent = Annotated[str | None, typer.Option(help="Who works it. [EVERTURN_AGENT]")]
+Model = Annotated[
+    str | None, typer.Option(help="With which model, as provider/name. [EVERTURN_MODEL]")
+]
+Session = Annotated[
+    str | None, typer.Option(help="In which session; by default a new one. [EVERTURN_SESSION]")
+]
+Port = Annotated[int | None, typer.Option(help="Port of the API. [EVERTURN_PORT]")]
+Home = Annotated[Path | None, typer.Option(help="Folder of the data. [EVERTURN_HOME]")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, one object a line.")]
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session.")]
+
+
+def read(**flags: object) -> "Settings":
+    """The settings under these flags."""
+    from everturn_workers.settings import read_settings
+
+    return read_settings(**flags)
+
+
+def workspace_of(settings: "Settings", start: Path) -> Path:
+    """The workspace to work in: as set, or the nearest folder from `start` up that is one."""
+    from everturn.errors import WorkspaceError
+
+    if settings.workspace is not None:
+        folder = settings.workspace.expanduser().absolute()
+        if not (folder / SETTINGS_FILE).is_file():
+            raise WorkspaceError(
+                f"The workspace {str(folder)!r} has no {SETTINGS_FILE}; create one with"
+                f" 'everturn init {folder}', or name another with --workspace."
+            )
+        return folder
+    for folder in (start, *start.parents):
+        if (folder / SETTINGS_FILE).is_file():
+            return folder
+    raise WorkspaceError(
+        f"No {SETTINGS_FILE} in {str(start)!r} or above it; create a workspace with"
+        " 'everturn init', or name one with --workspace."
+    )

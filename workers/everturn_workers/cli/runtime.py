@@ -1,0 +1,94 @@
+"""The runtime that a command works with: one that runs, or one of its own for a while."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from everturn.client import Client
+from everturn.errors import RuntimeUnavailable, UnknownSession
+from everturn.views import SessionView
+from everturn_workers.cli.options import workspace_of
+from everturn_workers.settings import Settings
+
+STARTING_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def reached(settings: Settings) -> AsyncIterator[Client]:
+    """A client of the runtime on this home, or of the API at the settings' host and port."""
+    url = await _running(settings) or _address(settings)
+    async with _client(settings, url) as client:
+        yield client
+
+
+@asynccontextmanager
+async def reached_or_started(
+    settings: Settings, say: Callable[[str], None]
+) -> AsyncIterator[Client]:
+    """As `reached`; where nothing runs on this home, start it and end it afterwards.
+
+    Settings that name a Temporal server of their own mean a runtime that others run.
+    """
+    url = await _running(settings)
+    if url is not None or settings.temporal_address is not None:
+        async with _client(settings, url or _address(settings)) as client:
+            yield client
+        return
+    from everturn_workers.supervisor import Up
+
+    say("Starting a runtime for this command; 'everturn up' keeps one running.")
+    own = settings.model_copy(update={"port": 0, "host": "127.0.0.1"})
+    async with Up(own, say):
+        url = await _running(settings)
+        if url is None:
+            raise RuntimeUnavailable(
+                f"The runtime that was started has ended; see the logs in {settings.home / 'logs'}."
+            )
+        async with _client(settings, url) as client:
+            yield client
+
+
+async def opened(
+    client: Client, settings: Settings, session: str, workspace: Path | None
+) -> SessionView:
+    """The session of that name; a new one in `workspace`, or the nearest, where there is none."""
+    if settings.session:
+        try:
+            return await client.session(session)
+        except UnknownSession:
+            pass
+    return await client.create_session(
+        session,
+        workspace=str(workspace or workspace_of(settings, Path.cwd())),
+        agent=settings.agent,
+        model=settings.model,
+    )
+
+
+async def _running(settings: Settings) -> str | None:
+    """Where the API of the `up` on this home listens; waits while that is starting."""
+    from everturn_workers.supervisor import running
+
+    give_up = time.monotonic() + STARTING_SECONDS
+    while (up := running(settings.home)) is not None:
+        if up.api_url is not None:
+            return up.api_url
+        if time.monotonic() > give_up:
+            raise RuntimeUnavailable(
+                f"The 'everturn up' on {settings.home} (process {up.pid}) is not ready after"
+                f" {STARTING_SECONDS:.0f} s; see the logs in {settings.home / 'logs'}."
+            )
+        await asyncio.sleep(0.1)
+    return None
+
+
+def _address(settings: Settings) -> str:
+    host = settings.host if settings.host not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+
+
+def _client(settings: Settings, url: str) -> Client:
+    key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+    return Client(url, key)

@@ -1,0 +1,163 @@
+"""Looking at sessions: sessions list, sessions show."""
+
+import asyncio
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from everturn_workers.cli import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from everturn.views import SessionView, TurnView, UsageView
+
+
+def add_to(app: typer.Typer) -> None:
+    sessions = typer.Typer(help="Look at sessions.", no_args_is_help=True, rich_markup_mode=None)
+    sessions.command("list")(list_sessions)
+    sessions.command("show")(show_session)
+    app.add_typer(sessions, name="sessions")
+
+
+def list_sessions(
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many at most.")] = 50,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """The sessions, the newest first."""
+    from everturn_workers.cli.runtime import reached
+    from everturn_workers.cli.show import print_json
+
+    settings = options.read(port=port, home=home)
+
+    async def found() -> "tuple[SessionView, ...]":
+        async with reached(settings) as client:
+            return (await client.sessions(limit)).sessions
+
+    views = asyncio.run(found())
+    if json:
+        for view in views:
+            print_json(view.model_dump())
+    else:
+        _print(_sessions_table(views))
+
+
+def show_session(
+    session: options.SessionName,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """A session's turns and their steps: model, attempts, tokens, cost, time."""
+    from everturn_workers.cli.runtime import reached
+    from everturn_workers.cli.show import print_json
+
+    settings = options.read(port=port, home=home)
+
+    async def found() -> "tuple[SessionView, list[TurnView]]":
+        async with reached(settings) as client:
+            return await client.session(session), await client.turns(session)
+
+    view, turns = asyncio.run(found())
+    if json:
+        print_json({**view.model_dump(), "turns": [turn.model_dump() for turn in turns]})
+    else:
+        _print(_sessions_table((view,)))
+        _print(_turns_table(turns))
+
+
+def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
+    table = _table(
+        "session", "status", "turns>", "waiting>", "tokens>", "cost>", "updated", "title"
+    )
+    for view in views:
+        table.add_row(
+            view.id,
+            view.status,
+            str(view.turn),
+            str(view.waiting),
+            f"{view.usage.input_tokens + view.usage.output_tokens:,}",
+            _cost(view.usage),
+            f"{datetime.fromtimestamp(view.updated_at):%Y-%m-%d %H:%M}",
+            _line(view.title),
+        )
+    return table
+
+
+def _turns_table(turns: "list[TurnView]") -> "Table":
+    table = _table(
+        "turn>", "step>", "model", "attempts>", "stop", "in>", "out>", "cost>", "seconds>", "tools"
+    )
+    for turn in turns:
+        for step in turn.steps:
+            table.add_row(
+                str(turn.turn),
+                str(step.step),
+                _line(step.model),
+                str(step.attempts),
+                step.stop or "running",
+                f"{step.usage.input_tokens:,}",
+                f"{step.usage.output_tokens:,}",
+                _cost(step.usage),
+                _seconds(step.duration_seconds),
+                _line(", ".join(step.tools)),
+            )
+        lasted = None if turn.ended_at is None else turn.ended_at - turn.started_at
+        table.add_row(
+            str(turn.turn),
+            "all",
+            "",
+            "",
+            turn.outcome or "running",
+            f"{turn.usage.input_tokens:,}",
+            f"{turn.usage.output_tokens:,}",
+            _cost(turn.usage),
+            _seconds(lasted),
+            _line(turn.reason or ""),
+            style="bold",
+            end_section=True,
+        )
+    return table
+
+
+def _table(*names: str) -> "Table":
+    """A table; names that end in `>` are columns of numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in names:
+        number = name.endswith(">")
+        table.add_column(
+            name.rstrip(">"), justify="right" if number else "left", no_wrap=number, overflow="fold"
+        )
+    return table
+
+
+def _print(table: "Table") -> None:
+    from everturn_workers.cli.show import consoles
+
+    out, _ = consoles()
+    if not out.is_terminal:
+        out.width = 200  # A pipe has no width to fit.
+    out.print(table)
+
+
+def _cost(usage: "UsageView") -> str:
+    return "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.1f}"
+
+
+def _line(text: str) -> str:
+    """`text` on one line, with nothing in it that rich or a terminal would act on."""
+    from rich.markup import escape
+
+    from everturn_workers.cli.show import printable
+
+    return escape(printable(" ".join(text.split()))[:60])

@@ -1,0 +1,206 @@
+"""What a person sees of a turn, and what a program reads of it."""
+
+import sys
+import unicodedata
+from math import ceil
+from typing import IO, Protocol
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from everturn.events import Event
+from everturn.reading import ToolReading, Transcript, TurnResult
+
+ARGUMENTS_CHARACTERS = 100
+
+
+class Show(Protocol):
+    """Is told every event of the turns that it shows, in order."""
+
+    def event(self, event: Event) -> None: ...
+
+
+class Lines:
+    """One event a line, as JSON."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def event(self, event: Event) -> None:
+        print_json(event.flat(), self._out)
+
+
+class Page:
+    """A turn for a person: its text on stdout, everything else on stderr.
+
+    On a terminal the text appears as it streams. Elsewhere stdout gets only the final
+    text, for a pipe cannot take back what a retry supersedes.
+    """
+
+    def __init__(self, out: Console, talk: Console, can_erase: bool = True) -> None:
+        self._out = out
+        self._talk = talk
+        self._streams = out.is_terminal
+        self._can_erase = (
+            can_erase and out.is_terminal and talk.is_terminal and not out.is_dumb_terminal
+        )
+        self._transcript = Transcript()
+        self._started: dict[int, float] = {}
+        # What of the current reply stands on the screen, and in which kind its last piece was.
+        self._shown = ""
+        self._kind = ""
+
+    def event(self, event: Event) -> None:
+        step = self._transcript.steps.get((event.turn, event.step))
+        attempt = step.attempt if step is not None else 0
+        if not self._transcript.apply(event):
+            return
+        if self._shown and event.attempt > attempt and event.type in _OF_REPLIES:
+            self._supersede()
+        body = event.body
+        match event.type:
+            case "turn_started":
+                self._started[event.turn] = event.time
+            case "text_delta":
+                self._stream("text", body["text"])
+            case "thinking_delta":
+                self._stream("thinking", body["text"])
+            case "step_finished":
+                self._break()
+            case "tool_started":
+                call = self._tool(event)
+                self._say(f"{call.name} {_preview(call.arguments)}", "running", "cyan")
+            case "tool_finished":
+                call = self._tool(event)
+                took = _seconds(call.duration_seconds or 0.0)
+                if call.state == "failed":
+                    self._say(f"{call.name} {took}: {_preview(call.text)}", "failed ", "red")
+                else:
+                    self._say(f"{call.name} {took}", "done   ", "green")
+            case "status":
+                self._say(body.get("text", ""), "status ", "yellow")
+            case "cancel_accepted":
+                self._say("The turn is asked to end.", "cancel ", "yellow")
+            case "gap":
+                self._say("Older events were trimmed away.", "gap    ", "yellow")
+            case "turn_finished":
+                self._finish(event)
+
+    def _stream(self, kind: str, text: str) -> None:
+        if kind == "thinking" and not (self._streams and self._talk.is_terminal):
+            return
+        if not self._streams:
+            return
+        if self._kind not in ("", kind):
+            self._break_line()
+        self._kind = kind
+        text = printable(text)
+        self._shown += text
+        if kind == "thinking":
+            self._talk.print(Text(text, style="dim"), end="", soft_wrap=True)
+        else:
+            self._out.print(Text(text), end="", soft_wrap=True)
+            self._out.file.flush()
+
+    def _supersede(self) -> None:
+        """Take back what an older attempt at this reply has shown."""
+        rows = _rows(self._shown, self._out.width)
+        if self._can_erase and rows < self._out.height:
+            up = f"\x1b[{rows - 1}A" if rows > 1 else ""
+            self._out.file.write(f"\r{up}\x1b[J")
+            self._out.file.flush()
+        else:
+            self._break_line()
+            self._talk.print(Text("[the reply broke off; it begins again]", style="yellow"))
+        self._shown, self._kind = "", ""
+
+    def _tool(self, event: Event) -> ToolReading:
+        return self._transcript.steps[(event.turn, event.step)].tools[event.body["call_id"]]
+
+    def _say(self, text: str, state: str, style: str) -> None:
+        self._break()
+        line = Text.assemble((state, style), " ", printable(text).replace("\n", " "))
+        self._talk.print(line, soft_wrap=True)
+
+    def _finish(self, event: Event) -> None:
+        result = self._transcript.results[event.turn]
+        self._break()
+        if not self._streams and result.text:
+            self._out.print(Text(printable(result.text)), soft_wrap=True)
+        if result.reason is not None:
+            self._say(result.reason, result.outcome, "yellow")
+        took = event.time - self._started.get(event.turn, event.time)
+        self._talk.print(Text(usage_line(result, took), style="dim"), soft_wrap=True)
+
+    def _break(self) -> None:
+        """End the reply on the screen: from here on it stays."""
+        self._break_line()
+        self._shown, self._kind = "", ""
+
+    def _break_line(self) -> None:
+        if self._shown and not self._shown.endswith("\n"):
+            self._shown += "\n"
+            self._out.print()
+
+
+_OF_REPLIES = ("superseded", "text_delta", "thinking_delta", "tool_call_delta", "step_started")
+
+
+def consoles() -> tuple[Console, Console]:
+    """stdout and stderr. Rich honours NO_COLOR and TERM."""
+    return (
+        Console(file=sys.stdout, highlight=False, markup=False, emoji=False),
+        Console(file=sys.stderr, highlight=False, markup=False, emoji=False),
+    )
+
+
+def show(json: bool, can_erase: bool = True) -> Show:
+    return Lines(sys.stdout) if json else Page(*consoles(), can_erase=can_erase)
+
+
+def print_json(value: object, out: IO[str] | None = None) -> None:
+    import orjson
+
+    print(orjson.dumps(value).decode(), file=out or sys.stdout, flush=True)
+
+
+def printable(text: str) -> str:
+    """`text` without what could steer a terminal: a model's words are not to be trusted."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character
+        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
+        else "\ufffd"
+        for character in text
+    )
+
+
+def usage_line(result: TurnResult, seconds: float) -> str:
+    cost = "cost unknown" if result.cost_usd is None else f"${result.cost_usd:.4f}"
+    usage = result.usage
+    return (
+        f"{result.outcome}: {_count(result.steps, 'step')}, {usage.input_tokens:,} tokens in,"
+        f" {usage.output_tokens:,} out, {cost}, {_seconds(seconds)}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+
+
+def _preview(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= ARGUMENTS_CHARACTERS else text[: ARGUMENTS_CHARACTERS - 3] + "..."
+
+
+def _rows(text: str, width: int) -> int:
+    """How many rows of a terminal `text` takes."""
+    return sum(max(1, ceil(cell_len(line) / width)) for line in text.split("\n"))

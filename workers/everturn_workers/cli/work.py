@@ -1,0 +1,259 @@
+"""Giving work to agents and watching it: run, chat, send, attach, cancel."""
+
+import asyncio
+import secrets
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from everturn_workers.cli import options
+
+if TYPE_CHECKING:
+    from everturn.reading import TurnResult
+    from everturn_workers.settings import Settings
+
+FAILED, INTERRUPTED = 1, 130
+
+TaskText = Annotated[str, typer.Argument(metavar="TASK", help="What to do; - reads stdin.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(run)
+    app.command()(chat)
+    app.command()(send)
+    app.command()(attach)
+    app.command()(cancel)
+
+
+def run(
+    task: TaskText,
+    workspace: options.Workspace = None,
+    agent: options.Agent = None,
+    model: options.Model = None,
+    session: options.Session = None,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return once it is accepted; needs a running 'up'.")
+    ] = False,
+) -> None:
+    """Work one task to its end and show it."""
+    text = _text_of(task)
+    settings = options.read(
+        workspace=workspace, agent=agent, model=model, session=session, port=port, home=home
+    )
+    name = settings.session or secrets.token_hex(4)
+    try:
+        result = asyncio.run(_run(settings, name, text, json, detach))
+    except KeyboardInterrupt:
+        _detached(name)
+        raise typer.Exit(INTERRUPTED) from None
+    if result is not None:
+        _exit_as(result)
+
+
+async def _run(
+    settings: "Settings", session: str, text: str, json: bool, detach: bool
+) -> "TurnResult | None":
+    from everturn.errors import RuntimeUnavailable
+    from everturn_workers.cli.follow import follow_message
+    from everturn_workers.cli.runtime import opened, reached, reached_or_started
+    from everturn_workers.cli.show import print_json, show
+
+    # Nothing is started for a workspace that is not there.
+    where = None if settings.session else options.workspace_of(settings, Path.cwd())
+    runtime = reached(settings) if detach else reached_or_started(settings, _say)
+    async with runtime as client:
+        view = await opened(client, settings, session, where)
+        accepted = await client.send(session, text, agent=settings.agent, model=settings.model)
+        if detach:
+            if json:
+                print_json(accepted.model_dump())
+            else:
+                print(session)
+            return None
+        if view.status != "idle":
+            _say(f"Session {session} works turn {view.turn}; this task is next.")
+        elif not json:
+            _say(f"Session {session}.")
+        try:
+            return await follow_message(client, session, accepted, show(json), every_event=json)
+        except RuntimeUnavailable as error:
+            raise RuntimeUnavailable(
+                f"{error} The task is kept; watch it with 'everturn attach {session}'."
+            ) from None
+
+
+def chat(
+    workspace: options.Workspace = None,
+    agent: options.Agent = None,
+    model: options.Model = None,
+    session: options.Session = None,
+    port: options.Port = None,
+    home: options.Home = None,
+) -> None:
+    """Talk with an agent; what is typed while it works steers it."""
+    from everturn.errors import UsageError
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("A chat needs a terminal; use 'everturn run -' for text from a pipe.")
+    from everturn_workers.cli.chat import talk
+
+    settings = options.read(
+        workspace=workspace, agent=agent, model=model, session=session, port=port, home=home
+    )
+    name = settings.session or secrets.token_hex(4)
+    where = None if settings.session else options.workspace_of(settings, Path.cwd())
+    try:
+        detached = asyncio.run(talk(settings, name, where, _say))
+    except KeyboardInterrupt:
+        detached = True
+    if detached:
+        _detached(name)
+        raise typer.Exit(INTERRUPTED)
+
+
+def send(
+    session: options.SessionName,
+    text: TaskText,
+    mode: Annotated[
+        Literal["queue", "steer"],
+        typer.Option(help="After the running turn, or into it at its next step."),
+    ] = "queue",
+    id: Annotated[  # noqa: A002
+        str | None, typer.Option("--id", help="The message's id; one sent twice is worked once.")
+    ] = None,
+    agent: options.Agent = None,
+    model: options.Model = None,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Send a message and return once it is kept; prints the cursor to attach after."""
+    message = _text_of(text)
+    settings = options.read(agent=agent, model=model, port=port, home=home)
+
+    async def sent() -> None:
+        from everturn_workers.cli.runtime import reached
+        from everturn_workers.cli.show import print_json
+
+        async with reached(settings) as client:
+            accepted = await client.send(
+                session, message, id=id, mode=mode, agent=settings.agent, model=settings.model
+            )
+        if json:
+            print_json(accepted.model_dump())
+        else:
+            print(accepted.cursor)
+            _say(f"Message {accepted.id} is kept; watch it with 'everturn attach {session}'.")
+
+    asyncio.run(sent())
+
+
+def attach(
+    session: options.SessionName,
+    after: Annotated[
+        str | None,
+        typer.Option(help="Show all after this cursor; by default the newest turn. 0 for all."),
+    ] = None,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Show a session's newest turn from its beginning, and follow it to its end."""
+    settings = options.read(port=port, home=home)
+    try:
+        result = asyncio.run(_attach(settings, session, after, json))
+    except KeyboardInterrupt:
+        _detached(session)
+        raise typer.Exit(INTERRUPTED) from None
+    if result is None:
+        _say(f"Session {session} has not begun a turn yet.")
+    else:
+        _exit_as(result)
+
+
+async def _attach(
+    settings: "Settings", session: str, after: str | None, json: bool
+) -> "TurnResult | None":
+    from everturn.errors import UsageError
+    from everturn.events import cursor_from_text
+    from everturn_workers.cli.follow import follow_turn
+    from everturn_workers.cli.runtime import reached
+    from everturn_workers.cli.show import show
+
+    if after is not None:
+        try:
+            cursor_from_text(after)
+        except ValueError:
+            raise UsageError(
+                f"The cursor {after[:80]!a} is not possible; give one such as 1.42, or 0."
+            ) from None
+    async with reached(settings) as client:
+        view = await client.session(session)
+        # Work that waits will be the next turn, unless one is open already.
+        turn = view.turn + 1 if view.waiting and view.status != "running" else view.turn
+        if turn == 0:
+            return None
+        return await follow_turn(client, session, turn, show(json), after)
+
+
+def cancel(
+    session: options.SessionName,
+    turn: Annotated[int | None, typer.Option(help="Which turn; by default the open one.")] = None,
+    port: options.Port = None,
+    home: options.Home = None,
+    json: options.Json = False,
+) -> None:
+    """Ask the running turn to end."""
+    settings = options.read(port=port, home=home)
+
+    async def cancelled() -> None:
+        from everturn_workers.cli.runtime import reached
+        from everturn_workers.cli.show import print_json
+
+        async with reached(settings) as client:
+            accepted = await client.cancel(session, turn)
+        if json:
+            print_json(accepted.model_dump())
+        elif accepted.status == "too_late":
+            _say(f"Session {session} has no open turn to cancel.")
+        else:
+            _say(f"Turn {turn or accepted.turn} of session {session} is asked to end.")
+
+    asyncio.run(cancelled())
+
+
+def _text_of(task: str) -> str:
+    """The task that was given as an argument, or on stdin."""
+    from everturn.inputs import TEXT_BYTES_MAX, checked_text, text_from_bytes
+
+    if task != "-":
+        return checked_text(task, "task")
+    raw = sys.stdin.buffer.read(TEXT_BYTES_MAX + 1)
+    # Cut off after the limit, the last character may be incomplete.
+    if len(raw) > TEXT_BYTES_MAX:
+        size = len(raw)
+        while piece := sys.stdin.buffer.read(1024 * 1024):
+            size += len(piece)
+        return checked_text("x" * size, "task")
+    return checked_text(text_from_bytes(raw, "task"), "task")
+
+
+def _exit_as(result: "TurnResult") -> None:
+    if result.outcome != "completed":
+        raise typer.Exit(FAILED)
+
+
+def _detached(session: str) -> None:
+    _say(
+        f"\nDetached; the turn goes on. Watch it again with 'everturn attach {session}', end it"
+        f" with 'everturn cancel {session}'."
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
