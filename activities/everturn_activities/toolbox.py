@@ -64,6 +64,9 @@ async def call_tool(
         where = ".".join(("arguments", *(str(part) for part in first["loc"])))
         text = f"The arguments of {spec.name} do not fit its parameters: {where}: {first['msg']}"
         return ToolOutcome(capped(text), failed=True)
+    except Exception as error:
+        # A validator of the tool's own broke.
+        return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
     if tool.context_parameter is not None:
         given[tool.context_parameter] = context
     return await _run(tool, spec, given, context)
@@ -131,6 +134,8 @@ def _wrong_arguments(
             error = best_match(validator.iter_errors(arguments))
     except (SchemaError, Unresolvable, re.error) as broken:
         return f"The schema of {spec.name} is broken: {_shortened(str(broken))}"
+    except RecursionError:
+        return f"The arguments of {spec.name} are nested too deeply; flatten them."
     if error is None:
         return None
     return _wrong(spec.name, error)
@@ -181,7 +186,8 @@ async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolO
         return None
     try:
         async with asyncio.timeout(spec.timeout_seconds):
-            found = await _returned(tool.verify, spec.quick, {"context": context})
+            # By position: the probe may call its parameter anything.
+            found = await _returned(functools.partial(tool.verify, context), spec.quick, {})
         if found is None:
             return ToolOutcome(
                 f"{spec.name} was cut off before it had any effect, and was not run again;"
@@ -189,6 +195,6 @@ async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolO
                 failed=True,
             )
         return ToolOutcome(capped(rendered(found)))
-    except Exception:
+    except (Exception, SystemExit):
         # A broken probe tells nothing, which is just what the caller then says.
         return None

@@ -1,6 +1,7 @@
 """read_file, write_file, edit_file and list_files."""
 
 import asyncio
+import fcntl
 import os
 from pathlib import Path
 
@@ -225,6 +226,26 @@ async def test_edits_of_one_file_at_the_same_time_all_take_effect(call, folder):
 
     assert [result.failed for result in results] == [False] * 20
     assert (folder / "list.txt").read_text() == "\n".join(f"[{n}]" for n in range(20))
+
+
+async def test_an_edit_works_on_what_another_left_just_before_it_had_the_lock(
+    call, folder, monkeypatch
+):
+    (folder / "notes.txt").write_text("old a")
+    (folder / "new.txt").write_text("new a")
+    lock = fcntl.flock
+
+    def lock_late(descriptor: int, operation: int) -> None:
+        if (folder / "new.txt").exists():
+            (folder / "new.txt").rename(folder / "notes.txt")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", lock_late)
+
+    result = await call("edit_file", {"path": "notes.txt", "old": "a", "new": "b"})
+
+    assert not result.failed
+    assert (folder / "notes.txt").read_text() == "new b"
 
 
 async def test_files_are_listed_by_pattern_without_following_links(call, folder: Path):

@@ -3,17 +3,20 @@
 import asyncio
 import dataclasses
 import sys
+import threading
 import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from everturn import Tool, ToolContext, ToolFailed, tool
 from everturn.agents import ToolSpec
 from everturn_activities.capped import RESULT_BYTES_MAX
-from everturn_activities.toolbox import ToolOutcome, call_tool, unknown_tool
+from everturn_activities.toolbox import ToolOutcome, call_tool, unknown_tool, verify_tool
 from everturn_activities.workspace import tool_spec
 
 
@@ -62,12 +65,27 @@ async def test_arguments_that_are_no_json_object_are_answered_with_their_beginni
 
 
 async def test_a_schema_that_points_elsewhere_is_never_fetched(context):
-    # A server of tools that we do not trust could make us ask any address.
-    schema = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/schema"}}}
-    spec = ToolSpec(name="remote", description="", parameters=schema)
+    """A server of tools that we do not trust could make us ask any address."""
+    asked = []
 
-    result = await call_tool(Tool("remote", "", schema, lambda a: a), spec, {"a": 1}, None, context)
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
 
+        def log_message(self, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/schema"
+        schema = {"type": "object", "properties": {"a": {"$ref": address}}}
+        spec = ToolSpec(name="remote", description="", parameters=schema)
+        tool = Tool("remote", "", schema, lambda a: a)
+
+        result = await call_tool(tool, spec, {"a": 1}, None, context)
+        server.shutdown()
+
+    assert asked == []
     assert result.failed
     assert result.text.startswith("The schema of remote is broken: Unresolvable")
 
@@ -112,6 +130,44 @@ async def test_a_tool_cannot_end_the_worker_or_pretend_to_be_cancelled(context, 
 
     assert await outcome(leave, context) == ToolOutcome("SystemExit: 3", failed=True)
     assert await outcome(give_up, context) == ToolOutcome("give_up cancelled itself.", failed=True)
+
+
+async def test_a_broken_validator_of_a_tools_own_is_an_error_result(context):
+    class Strict(BaseModel):
+        id: int
+
+        @field_validator("id")
+        @classmethod
+        def known(cls, value: int) -> int:
+            raise LookupError(f"no order {value}") if value > 1 else ValueError("too small")
+
+    @tool
+    def ship(order: Strict) -> None: ...
+
+    small = await outcome(ship, context, order={"id": 1})
+    unknown = await outcome(ship, context, order={"id": 7})
+
+    assert small.text.endswith("arguments.order.id: Value error, too small")
+    assert unknown == ToolOutcome("LookupError: no order 7", failed=True)
+
+
+async def test_a_probe_tells_what_became_of_a_call_whatever_its_parameter_is_called(context):
+    def probed(probe: Callable[[ToolContext], Any]) -> Tool:
+        return tool(verify=probe, name="send")(lambda: None)
+
+    def broken(context: ToolContext) -> str:
+        raise OSError("the log is gone")
+
+    async def verified(tool: Tool) -> ToolOutcome | None:
+        return await verify_tool(tool, tool_spec(tool), context)
+
+    sent = await verified(probed(lambda ctx: f"sent for {ctx.session}"))
+    unsent = await verified(probed(lambda ctx: None))
+
+    assert sent == ToolOutcome("sent for session")
+    assert unsent is not None
+    assert "cut off before it had any effect" in unsent.text
+    assert await verified(probed(broken)) is None
 
 
 async def test_a_tool_that_outlasts_its_time_is_answered_for(context):
