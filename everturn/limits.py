@@ -11,6 +11,9 @@ class Ended:
     reason: str | None = None
 
 
+CANCELLED = Ended("cancelled", "The turn was cancelled.")
+
+
 def ended(turn: TurnHead) -> Ended | None:
     """Why `turn` takes no further step, or None.
 
@@ -29,5 +32,5 @@ def ended(turn: TurnHead) -> Ended | None:
     if turn.step >= turn.steps_max:
         return Ended("max_steps", f"The turn took {turn.step} steps without a final answer.")
     if turn.cancelled:
-        return Ended("cancelled", "The turn was cancelled.")
+        return CANCELLED
     return None

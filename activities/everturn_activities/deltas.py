@@ -30,7 +30,9 @@ class DeltaWriter:
         self._said: list[Delta] = []
         self._drafts = 0
         self._writing: asyncio.Task[None] | None = None
+        self._unwritten: list[Draft] = []
         self._appending = False
+        self._stopping = False
         self._error: Fenced | None = None
 
     def add(self, delta: Delta) -> None:
@@ -46,6 +48,7 @@ class DeltaWriter:
         """Let a write under way end, and begin no other."""
         if self._writing is None:
             return
+        self._stopping = True
         if not self._appending:
             self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)
@@ -59,9 +62,9 @@ class DeltaWriter:
             await self._events.append_deltas(self._key, self._turn, self._step, self._attempt, rest)
 
     def rest(self) -> list[Draft]:
-        """What no write has taken yet, as events."""
+        """What is not written yet, as events; a write that failed may yet have been one."""
         pending, self._pending = self._pending, []
-        drafts: list[Draft] = []
+        drafts, self._unwritten = self._unwritten, []
         for kind, call_id, name, text in _joined(pending):
             self._drafts += 1
             body = {"text": text}
@@ -88,10 +91,10 @@ class DeltaWriter:
     async def _write(self) -> None:
         # A reply that is whole within these milliseconds is written with its journal.
         await asyncio.sleep(FIRST_SECONDS)
-        while True:
+        while not self._stopping:
             drafts = self.rest()
             if drafts:
-                self._appending = True
+                self._unwritten, self._appending = drafts, True
                 try:
                     await self._events.append_deltas(
                         self._key, self._turn, self._step, self._attempt, drafts
@@ -101,7 +104,9 @@ class DeltaWriter:
                     return
                 finally:
                     self._appending = False
-            await asyncio.sleep(COALESCE_SECONDS)
+                self._unwritten = []
+            if not self._stopping:
+                await asyncio.sleep(COALESCE_SECONDS)
 
 
 def _joined(deltas: list[Delta]) -> list[tuple[EventType, str, str, str]]:

@@ -24,8 +24,7 @@ class Flights:
         self._running: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def join(self, call: Hashable, run: Callable[[], Awaitable[T]]) -> T:
-        running = self._running.get(call)
-        if running is not None:
+        while (running := self._running.get(call)) is not None and not running.done():
             # Whatever comes of it is in the journal then, where `run` finds it.
             await asyncio.wait({running})
         task: asyncio.Future[T] = asyncio.ensure_future(run())
@@ -47,7 +46,8 @@ class CancelWatch:
     async def guard(self, key: SessionKey, turn: int, work: Awaitable[T]) -> T:
         """The result of `work`; TurnCancelled, once `work` has ended, if the turn is cancelled.
 
-        `work` is cancelled too when this is.
+        `work` is cancelled too when this is. Temporal cancels calls of a cancelled turn as
+        well; whichever comes first, the store says why.
         """
         working = asyncio.ensure_future(work)
         watching = asyncio.create_task(self._cancelled(key, turn))
@@ -60,6 +60,12 @@ class CancelWatch:
             with suppress(asyncio.CancelledError):
                 return await working
             raise TurnCancelled
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not await self._store.cancelled(key, turn):
+                raise
+            task.uncancel()
+            raise TurnCancelled from None
         finally:
             watching.cancel()
             if not working.done():

@@ -46,21 +46,21 @@ class TurnActivities:
     async def begin_turn(self, request: BeginTurn) -> TurnHead | None:
         """Host the session and open or resume a turn; None where there is nothing to do."""
         key = SessionKey(request.tenant, request.session)
-        takeover = False
+        closed = None
         while True:
             assignment = await self._store.assignment(key)
             spec = None
             if assignment is not None and assignment.pinned is None:
                 spec = self._spec(assignment)
-            begun = await self._store.begin_turn(request, spec, takeover)
+            begun = await self._store.begin_turn(request, spec, closed)
             if isinstance(begun, TurnHead):
                 return begun
             if isinstance(begun, Idle):
                 return None
             if isinstance(begun, TakeoverNeeded):
-                takeover = await self._may_take_over(request, begun)
-                if not takeover:
+                if not await self._may_take_over(request, begun):
                     return None
+                closed = begun
             # Otherwise a message came in between: look again for whom it is.
 
     def _spec(self, assignment: Assignment) -> AgentSpec:

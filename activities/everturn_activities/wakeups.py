@@ -8,6 +8,7 @@ import asyncio
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from everturn.session import SessionKey
 
 POLL_SECONDS = 0.5
 DATAGRAM_BYTES = 8_000
+TICK_NS = 100_000_000
 
 
 class WakeUps:
@@ -91,7 +93,8 @@ class WakeUps:
                 self._others = [
                     str(self._folder / name) for name in os.listdir(self._folder) if name != own
                 ]
-                self._listed_at = changed
+                # Folders tell time in coarse ticks: a second change within one goes unseen.
+                self._listed_at = changed if time.time_ns() - changed > TICK_NS else None
         except FileNotFoundError:
             return []
         return self._others

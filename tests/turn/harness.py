@@ -3,12 +3,12 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
@@ -57,10 +57,10 @@ class Bench:
         return key
 
     async def send(
-        self, key: SessionKey, text: str, mode: Mode = "queue", id: str | None = None
+        self, key: SessionKey, text: str, mode: Mode = "queue", message_id: str | None = None
     ) -> AcceptedView:
         self.sent += 1
-        inbound = Inbound(id or f"m{self.sent}", "message", user_text(text), mode)
+        inbound = Inbound(message_id or f"m{self.sent}", "message", user_text(text), mode)
         return await self.front.accept(key, inbound)
 
     async def cancel(self, key: SessionKey, turn: int | None = None) -> AcceptedView:
@@ -81,14 +81,14 @@ class Bench:
         ) as instance:
             yield instance
 
-    async def until(self, key: SessionKey, type: str, turn: int | None = None) -> list[Event]:
-        """The session's events up to the first of `type` (in `turn`)."""
+    async def until(self, key: SessionKey, kind: str, turn: int | None = None) -> list[Event]:
+        """The session's events up to the first of type `kind` (in `turn`)."""
         seen: list[Event] = []
         async with asyncio.timeout(SECONDS):
             async for batch in self.runtime.events.watch(key, (1, 0)):
                 for event in batch:
                     seen.append(event)
-                    if event.type == type and turn in (None, event.turn):
+                    if event.type == kind and turn in (None, event.turn):
                         return seen
         raise AssertionError
 
@@ -103,8 +103,10 @@ class Bench:
     async def closed(self, key: SessionKey) -> None:
         """Wait until no run of the session's workflow is open."""
         async with asyncio.timeout(SECONDS):
-            while await self.waker.open_run(key.workflow_id) is not None:
-                await asyncio.sleep(0)
+            while (run_id := await self.waker.open_run(key.workflow_id)) is not None:
+                handle = self.client.get_workflow_handle(key.workflow_id, run_id=run_id)
+                with suppress(WorkflowFailureError):
+                    await handle.result(follow_runs=True)
 
 
 @asynccontextmanager

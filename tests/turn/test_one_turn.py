@@ -16,7 +16,7 @@ async def test_a_turn_calls_tools_and_answers(made: Bench, placement: str) -> No
 
     assert events[-1].body["outcome"] == "completed"
     assert events[-1].body["text"] == "It is 3."
-    user, asked, results, answer = await made.transcript(key)
+    _user, asked, results, _answer = await made.transcript(key)
     assert isinstance(asked, AssistantMessage)
     assert isinstance(results, ToolMessage)
     assert [result.text for result in results.results] == ["3", "3"]

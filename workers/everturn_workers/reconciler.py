@@ -17,6 +17,8 @@ from everturn_workers.temporal import TemporalWaker
 LOOK_SECONDS = 0.5
 ASLEEP_SECONDS = 2.0
 """A sender that committed and did not signal within this time has crashed."""
+NAP_SECONDS_MAX = 60.0
+"""A session that is woken in vain is woken ever less often: a run takes 10,000 signals."""
 HOSTLESS_SECONDS = 10.0
 """An open turn that changed nothing for this long may have lost its workflow."""
 BATCH = 100
@@ -36,6 +38,7 @@ class Reconciler:
         self._run_dir = run_dir
         self._worker = worker
         self._asked: dict[SessionKey, float] = {}
+        self._naps: dict[SessionKey, tuple[float, float]] = {}
 
     async def run(self) -> None:
         while True:
@@ -67,8 +70,17 @@ class Reconciler:
 
     async def wake_sleepers(self) -> None:
         """Wake sessions whose sender crashed between commit and signal."""
+        now = time.monotonic()
         for wake in await self._store.left_asleep(ASLEEP_SECONDS, BATCH):
+            until, nap = self._naps.get(wake.key, (0.0, ASLEEP_SECONDS))
+            if until > now:
+                continue
+            self._naps[wake.key] = (now + nap, min(2 * nap, NAP_SECONDS_MAX))
             await self._waker.wake(wake)
+        # One that needed no wake-up for a while starts anew.
+        self._naps = {
+            key: (until, nap) for key, (until, nap) in self._naps.items() if until + 2 * nap > now
+        }
 
     async def revive(self) -> None:
         """Wake open turns whose workflow is gone; the new run adopts them from the store."""

@@ -98,6 +98,7 @@ def call_model(context: ContextHead) -> "workflow.ActivityHandle[StepHead]":
             schedule_to_close_timeout=MODEL_ALL_SECONDS,
             retry_policy=MODEL_RETRY,
             local_retry_threshold=LOCAL_RETRY_THRESHOLD,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
     return workflow.start_activity_method(
         ModelActivities.call_model,
@@ -121,6 +122,7 @@ def run_inline(turn: TurnHead, step: int, heads: list[ToolHead]) -> Any:
         start_to_close_timeout=timedelta(seconds=longest + TOOL_MARGIN_SECONDS),
         retry_policy=TOOL_RETRY,
         local_retry_threshold=LOCAL_RETRY_THRESHOLD,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     )
 
 

@@ -24,21 +24,24 @@ class TurnLoop:
 
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
+        begun_at = self.turn.step
         while (ended := limits.ended(self.turn)) is None:
-            if too_long():
+            # A run that took no step would continue as new for ever.
+            if self.turn.step > begun_at and too_long():
                 return None
+            self.woken = False  # The step sees all that came before it.
             context = await calls.prepare_step(self.turn)
-            self.woken = False  # The step has seen all that came before it.
             if context.cancelled:
                 self.turn = self.turn.cancelling()
                 continue
             try:
-                reply = (await self._attend([calls.call_model(context)]))[0]
+                (reply,) = await self._attend([calls.call_model(context)])
             except ActivityError as error:
                 if calls.is_stale(error):
                     raise
-                ended = limits.Ended("cancelled" if self.turn.cancelled else "model_failed")
-                break
+                return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")
+            if reply is None:
+                return limits.CANCELLED
             if reply.calls:
                 await self._run_tools(reply)
             self.turn = self.turn.after(reply)
@@ -57,17 +60,22 @@ class TurnLoop:
         await self._attend(handles)
 
     async def _attend(self, handles: list[Any]) -> list[Any]:
-        """The results of `handles`; what arrives meanwhile takes effect at once."""
+        """The results of `handles`, None for a cancelled one; what arrives meanwhile takes
+        effect at once."""
         running = asyncio.gather(*handles, return_exceptions=True)
         await workflow.wait_condition(lambda: self.woken or running.done())
         while not running.done():
             self.woken = False
             await self._check_inbox(handles)
             await workflow.wait_condition(lambda: self.woken or running.done())
-        results = running.result()
-        for failure in results:
-            if isinstance(failure, BaseException) and not is_cancelled_exception(failure):
-                raise failure
+        results = []
+        for result in running.result():
+            if not isinstance(result, BaseException):
+                results.append(result)
+            elif is_cancelled_exception(result):
+                results.append(None)
+            else:
+                raise result
         return results
 
     async def _check_inbox(self, handles: list[Any]) -> None:

@@ -31,11 +31,6 @@ _AFTER = Statement(
     .order_by(_e.c.epoch, _e.c.seq)
     .limit(sa.bindparam("most"))
 )
-_KNOWN = Statement(
-    sa.select(_e.c.event_id).where(
-        _e.c.sid == sa.bindparam("of_sid"), _e.c.event_id == sa.bindparam("of_event")
-    )
-)
 
 
 class SqlEventLog:
@@ -51,10 +46,7 @@ class SqlEventLog:
         def change(tx: Tx) -> None:
             session = LockedSession(tx, key)
             journal.fence_model_call(session, turn, step, attempt)
-            for draft in drafts:
-                at = {"of_sid": session.sid, "of_event": draft.id}
-                if _KNOWN.first(tx.connection, at) is None:
-                    session.tell(draft)
+            journal.tell_once(session, drafts)
             session.save()
 
         await self._database.write(change)

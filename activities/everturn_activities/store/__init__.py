@@ -83,7 +83,8 @@ class Assignment:
 
 @dataclass(frozen=True)
 class TakeoverNeeded:
-    """Another run hosts the session: ask Temporal which run is open, then call again."""
+    """Another run hosts the session: ask Temporal whether it is open; if not, call again with
+    this, which is how a third run that took over meanwhile keeps the session."""
 
     workflow_id: str
     run_id: str
@@ -177,7 +178,7 @@ class Store(Protocol):
     # A turn.
     async def assignment(self, key: SessionKey) -> Assignment | None: ...
     async def begin_turn(
-        self, request: BeginTurn, spec: AgentSpec | None, takeover: bool = False
+        self, request: BeginTurn, spec: AgentSpec | None, closed: TakeoverNeeded | None = None
     ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded: ...
     async def check_inbox(self, request: CheckInbox) -> InboxHead: ...
     async def prepare_step(

@@ -160,7 +160,9 @@ class SqliteDatabase:
             for job in group:
                 job.error = job.error or error
         if told and not all(job.error for job in group):
-            self._told(told)
+            # A watcher that is not told looks by itself; the writer must live on.
+            with suppress(OSError):
+                self._told(told)
         for loop in {job.loop for job in group}:
             jobs = [job for job in group if job.loop is loop]
             # A closed loop: whoever asked is gone with it; the commit stands.

@@ -14,7 +14,7 @@ from everturn.events import Draft
 from everturn.messages import Text, UserMessage
 from everturn.session import BeginTurn, InboxHead, SessionKey
 from everturn.views import AcceptedView
-from everturn_activities.store import Accepted, Inbound, Wake, schema
+from everturn_activities.store import Accepted, Inbound, TakeoverNeeded, Wake, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -57,7 +57,7 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
                 " give each new message an id of its own."
             )
         waits = known.state == "waiting" and session.wake_at is not None
-        return Accepted(_view(session, known._asdict(), True), _wake(session) if waits else None)
+        return Accepted(_view(known._asdict(), True), _wake(session) if waits else None)
 
     session.inbox_pos += 1
     row: dict[str, Any] = {
@@ -75,18 +75,19 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
         "state": "waiting",
         "turn": None,
         "created_at": tx.now,
+        "newest_turn": session.turn,
+        # Where a watcher starts to see all that follows from this.
+        "cursor": f"{session.event_epoch}.{session.event_seq}",
     }
     if inbound.kind == "cancel":
         _aim_cancel(session, row)
-    # Where a watcher starts to see all that follows from this.
-    view = _view(session, row, False)
     session.tell(_announced(inbound, row))
     _INSERT.run(tx.connection, row)
     wakes = row["state"] == "waiting" and session.wake_at is None
     if wakes:
         session.wake_at = tx.now
     session.save()
-    return Accepted(view, _wake(session) if wakes else None)
+    return Accepted(_view(row, False), _wake(session) if wakes else None)
 
 
 def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
@@ -94,11 +95,12 @@ def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
     if row["target"] is None:
         waits = any(message["kind"] == "message" for message in waiting(session))
         row["target"] = session.open_turn or (session.turn + 1 if waits else session.turn)
-    if row["target"] <= session.turn and row["target"] != session.open_turn:
-        row["state"] = "too_late"
-    else:
+    if row["target"] == session.open_turn:
         session.cancel_turn = row["target"]
         session.tx.told.add(cancels(session.key))
+    elif row["target"] <= session.turn:
+        row["state"] = "too_late"
+    # Any other waits for its turn, which finds it when it opens.
 
 
 def waiting(session: LockedSession) -> list[dict[str, Any]]:
@@ -115,28 +117,38 @@ def settle(session: LockedSession, row: dict[str, Any], state: str, turn: int | 
 
 
 def settle_controls(session: LockedSession, rows: list[dict[str, Any]]) -> None:
-    """Consume cancels: those for the open turn took effect when they were accepted."""
+    """Consume cancels of turns that opened: they took effect when they were accepted."""
     for row in rows:
         if row["kind"] == "cancel" and row["target"] <= session.turn:
-            open_now = row["target"] == session.open_turn
-            settle(session, row, "consumed" if open_now else "too_late", row["target"])
+            took_effect = row["target"] == session.cancel_turn
+            settle(session, row, "consumed" if took_effect else "too_late", row["target"])
+
+
+def take_cancel(session: LockedSession) -> None:
+    """Let a cancel that was accepted before its turn opened take effect."""
+    for row in waiting(session):
+        if row["kind"] == "cancel" and row["target"] == session.turn:
+            session.cancel_turn = session.turn
+            settle(session, row, "consumed", session.turn)
 
 
 def check(tx: Tx, key: SessionKey, turn: int, cursor: int) -> InboxHead:
     """What arrived past `cursor`, and a clean `wake_at`, so that the next sender signals."""
     session = LockedSession(tx, key)
-    if session.wake_at is not None:
+    # A run whose turn is over works nothing any more: a wake-up is not its to take.
+    if session.wake_at is not None and session.open_turn == turn:
         session.wake_at = None
         session.save()
     cancelled = session.cancel_turn == turn
     return InboxHead(cursor=max(cursor, session.inbox_pos), cancelled=cancelled)
 
 
-def take_host(session: LockedSession, request: BeginTurn, takeover: bool) -> str:
+def take_host(session: LockedSession, request: BeginTurn, closed: TakeoverNeeded | None) -> str:
     """Make the run of `request` the session's host.
 
-    Returns how: `free` (nobody hosted), `mine` (it did already), `successor` (its
-    predecessor continued as it), `taken` (takeover was confirmed), or `refused`.
+    `closed` is a host that Temporal says runs no more. Returns how: `free` (nobody
+    hosted), `mine` (it did already), `successor` (its predecessor continued as it),
+    `taken` (over from the closed one), or `refused`.
     """
     ours = (request.workflow_id, request.run_id)
     host = (session.host_workflow_id, session.host_run_id)
@@ -146,7 +158,7 @@ def take_host(session: LockedSession, request: BeginTurn, takeover: bool) -> str
         how = "free"
     elif host == (request.workflow_id, request.previous_run_id):
         how = "successor"
-    elif takeover:
+    elif closed is not None and host == (closed.workflow_id, closed.run_id):
         how = "taken"
     else:
         return "refused"
@@ -166,27 +178,29 @@ def let_go(session: LockedSession, workflow_id: str, run_id: str) -> bool:
         return False
     rows = waiting(session)
     settle_controls(session, rows)
-    more = any(row["kind"] == "message" for row in rows)
-    if more and session.host_run_id is None:
-        session.host_workflow_id, session.host_run_id = workflow_id, run_id
-        session.host_epoch += 1
-    if not more:
+    if not any(row["kind"] == "message" for row in rows):
         session.host_workflow_id = session.host_run_id = None
         session.wake_at = None
-    return more
+        return False
+    if session.host_run_id is None:
+        session.host_workflow_id, session.host_run_id = workflow_id, run_id
+        session.host_epoch += 1
+    # Should this run be lost before its successor begins, the reconciler wakes another.
+    session.wake_at = session.wake_at or session.tx.now
+    return True
 
 
 def _wake(session: LockedSession) -> Wake:
     return Wake(session.key, session.host_workflow_id, session.host_epoch)
 
 
-def _view(session: LockedSession, row: Any, duplicate: bool) -> AcceptedView:
+def _view(row: dict[str, Any], duplicate: bool) -> AcceptedView:
     return AcceptedView(
         id=row["sender_id"],
         position=row["position"],
         duplicate=duplicate,
-        turn=session.turn,
-        cursor=f"{session.event_epoch}.{session.event_seq}",
+        turn=row["newest_turn"],
+        cursor=row["cursor"],
         status="too_late" if row["state"] == "too_late" else "accepted",
     )
 

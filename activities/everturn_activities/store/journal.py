@@ -80,6 +80,11 @@ _FAIL_STEP = Statement(
     .where(_one_step)
     .values(state="failed", error=sa.bindparam("error"), task_token=None)
 )
+_KNOWN = Statement(
+    sa.select(schema.events.c.event_id).where(
+        schema.events.c.sid == _sid, schema.events.c.event_id == sa.bindparam("of_event")
+    )
+)
 _CALLS = Statement(sa.select(_calls).where(_of_step).order_by(_calls.c.idx))
 _CALL = Statement(sa.select(_calls).where(_one_call))
 _PROPOSE = insert(_calls)
@@ -158,7 +163,11 @@ def begin_model_call(
 
 
 def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:
-    """The step's row if `attempt` is the one under way, else Fenced."""
+    """The step's row if `attempt` is the one under way, else Fenced.
+
+    An older host may still write: what it paid for stands as long as nobody began anew.
+    """
+    demand_open(session, turn)
     row = _STEP.one(
         session.tx.connection, {"of_sid": session.sid, "of_turn": turn, "of_step": step}
     )
@@ -168,6 +177,20 @@ def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int)
             f" attempt {row.attempt} is {row.state}."
         )
     return row
+
+
+def demand_open(session: LockedSession, turn: int) -> None:
+    """Raise Fenced where `turn` is over: its transcript and its events are closed."""
+    if session.open_turn != turn:
+        raise Fenced(f"Turn {turn} of session {session.key.session} is over.")
+
+
+def tell_once(session: LockedSession, drafts: Sequence[Draft]) -> None:
+    """Tell those of `drafts` that are not in the log: a write that failed may be there."""
+    for draft in drafts:
+        at = {"of_sid": session.sid, "of_event": draft.id}
+        if _KNOWN.first(session.tx.connection, at) is None:
+            session.tell(draft)
 
 
 def complete_model_call(
@@ -186,8 +209,7 @@ def complete_model_call(
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
     key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
     row = fence_model_call(session, context.turn, context.step, attempt)
-    for draft in deltas:
-        session.tell(draft)
+    tell_once(session, deltas)
     if message.parts:
         session.append(message, context.turn, context.step, ASSISTANT_PART, tokens)
     if head.calls:
@@ -349,7 +371,8 @@ def complete_tools(
     """Record ended calls with their token counts; the first result of a call stands.
 
     A call with attempt 0 had no intent row (it could be run again at no harm): its
-    beginning is told here. Raises Fenced when a newer attempt of a call has begun.
+    beginning is told here. Raises Fenced when a newer attempt of a call has begun or the
+    turn is over.
     """
     session = LockedSession(tx, key)
     for completed, tokens in done:
@@ -357,6 +380,7 @@ def complete_tools(
         row = _CALL.one(tx.connection, at)
         if row.state == "done":
             continue
+        demand_open(session, turn)
         if row.attempt != completed.attempt:
             raise Fenced(
                 f"Attempt {completed.attempt} of call {completed.index} in turn {turn}"

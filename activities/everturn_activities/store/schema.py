@@ -72,6 +72,9 @@ inbox = sa.Table(
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("turn", sa.Integer),
     sa.Column("created_at", sa.Double, nullable=False),
+    # What the sender was answered, for when it asks again.
+    sa.Column("newest_turn", sa.Integer, nullable=False),
+    sa.Column("cursor", sa.Text, nullable=False),
     sa.UniqueConstraint("sid", "sender_id"),
     sa.Index(None, "sid", "state"),
 )

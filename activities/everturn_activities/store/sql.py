@@ -142,8 +142,9 @@ class SqlStore:
             found = reads.left_asleep(tx.connection, tx.now - older_than_seconds, limit)
             for wake in found:
                 session = LockedSession(tx, wake.key)
-                session.wake_at = tx.now
-                session.save()
+                if session.wake_at is not None:
+                    session.wake_at = tx.now
+                    session.save()
             return found
 
         return await self._database.write(change)
@@ -160,11 +161,11 @@ class SqlStore:
         return await self._database.read(lambda connection: reads.assignment(connection, key))
 
     async def begin_turn(
-        self, request: BeginTurn, spec: AgentSpec | None, takeover: bool = False
+        self, request: BeginTurn, spec: AgentSpec | None, closed: TakeoverNeeded | None = None
     ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded:
         spec_hash = spec.hash if spec is not None else ""
         return await self._database.write(
-            lambda tx: turns.begin(tx, request, spec, spec_hash, takeover)
+            lambda tx: turns.begin(tx, request, spec, spec_hash, closed)
         )
 
     async def check_inbox(self, request: CheckInbox) -> InboxHead:

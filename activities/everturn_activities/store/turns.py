@@ -35,6 +35,9 @@ from everturn_activities.store.statement import Statement, insert
 ADOPTIONS_MAX = 3
 TITLE_CHARACTERS = 60
 
+# What a workflow may know of a settings error; the outcome's reason is the spec's own.
+UNUSABLE_SETTINGS = "The workspace cannot be used."
+
 # Parts of a step, in the order in which a model reads them.
 ASSISTANT_PART = 10_000
 TOOL_PART = 20_000
@@ -108,7 +111,11 @@ _INSERT_SPEC = insert(schema.specs)
 
 
 def begin(
-    tx: Tx, request: BeginTurn, spec: AgentSpec | None, spec_hash: str, takeover: bool
+    tx: Tx,
+    request: BeginTurn,
+    spec: AgentSpec | None,
+    spec_hash: str,
+    closed: TakeoverNeeded | None,
 ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded:
     """Take the session, then resume its open turn or admit waiting messages to a new one.
 
@@ -120,7 +127,7 @@ def begin(
     )
     if made is not None:
         return TurnHead(**json.loads(made))
-    how = inbox.take_host(session, request, takeover)
+    how = inbox.take_host(session, request, closed)
     if how == "refused":
         assert session.host_workflow_id is not None
         assert session.host_run_id is not None
@@ -131,14 +138,14 @@ def begin(
     else:
         rows = inbox.waiting(session)
         inbox.settle_controls(session, rows)
-        rows = _alike([row for row in rows if row["kind"] == "message"])
-        if not rows:
+        messages = _alike([row for row in rows if row["kind"] == "message"])
+        if not messages:
             session.host_workflow_id = session.host_run_id = None
             session.save()
             return Idle()
         if spec is None:
             return SpecNeeded()
-        head = _open(session, rows, spec, spec_hash)
+        head = _open(session, messages, spec, spec_hash)
     _INSERT_BEGINNING.run(
         tx.connection,
         {
@@ -167,6 +174,7 @@ def _open(
 ) -> TurnHead:
     session.turn += 1
     session.open_turn = turn = session.turn
+    inbox.take_cancel(session)
     connection = session.tx.connection
     if _SPEC_KNOWN.first(connection, {"of_hash": spec_hash}) is None:
         _INSERT_SPEC.run(connection, {"hash": spec_hash, "body": spec.model_dump_json()})
@@ -202,7 +210,7 @@ def _open(
         epoch=session.host_epoch,
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn,
-        failure=spec.settings_error,
+        failure=UNUSABLE_SETTINGS if spec.settings_error else None,
     )
 
 
@@ -249,7 +257,7 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         step=max((last or 0) - 1, 0),
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn,
-        failure=failure or spec.settings_error,
+        failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
     )
 
 
@@ -258,13 +266,21 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
     made = _STEP.first(tx.connection, key)
+    cancelled = session.cancel_turn == request.turn
     if made is not None:
-        # The row answers anyone, but the work below it is done for whoever hosts now.
-        return ContextHead(**{**json.loads(made.context), "epoch": request.epoch})
+        # The row answers anyone, but the work below it is done for whoever hosts now, and
+        # a cancel since then holds.
+        known = json.loads(made.context)
+        return ContextHead(**{**known, "epoch": request.epoch, "cancelled": cancelled})
     session.demand_host(request.turn, request.epoch)
     append_results(session, request.turn, request.step - 1)
+    # What arrived is looked at here, so whoever comes next signals. A cancelled turn takes
+    # nothing more in: what was said after the cancel is for the next.
+    session.wake_at = None
     steered = [
-        row for row in inbox.waiting(session) if row["kind"] == "message" and row["mode"] == "steer"
+        row
+        for row in inbox.waiting(session)
+        if row["kind"] == "message" and row["mode"] == "steer" and not cancelled
     ]
     for part, row in enumerate(steered):
         _admit(session, row, request.turn, request.step, part)
@@ -286,7 +302,7 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
         upto=session.message_pos,
         tokens=session.message_tokens,
         placement=placement,
-        cancelled=session.cancel_turn == request.turn,
+        cancelled=cancelled,
     )
     _INSERT_STEP.run(
         tx.connection,
@@ -338,7 +354,7 @@ def finish(tx: Tx, request: FinishTurn) -> Finished:
     turn = _TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
     if turn.outcome is None:
         session.demand_host(request.turn, request.epoch)
-        _record_outcome(session, request)
+        _record_outcome(session, request, turn.spec_hash)
     elif session.host_epoch > request.epoch and session.open_turn is not None:
         raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
     more = inbox.let_go(session, request.workflow_id, request.run_id)
@@ -346,12 +362,15 @@ def finish(tx: Tx, request: FinishTurn) -> Finished:
     return Finished(more=more)
 
 
-def _record_outcome(session: LockedSession, request: FinishTurn) -> None:
+def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str) -> None:
     connection = session.tx.connection
-    append_results(session, request.turn, request.step)
-    reason = request.reason or _ERROR.scalar(
-        connection, {"of_sid": session.sid, "of_turn": request.turn}
-    )
+    at = {"of_sid": session.sid, "of_turn": request.turn}
+    # A turn that ends where it was resumed leaves the calls of its last step unanswered.
+    append_results(session, request.turn, _LAST_STEP.scalar(connection, at) or 0)
+    reason = request.reason or _ERROR.scalar(connection, at)
+    if reason == UNUSABLE_SETTINGS:
+        spec = AgentSpec.model_validate_json(_SPEC.scalar(connection, {"of_hash": spec_hash}))
+        reason = spec.settings_error
     _END.run(
         connection,
         {

@@ -64,6 +64,8 @@ def upgrade() -> None:
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("turn", sa.Integer(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("newest_turn", sa.Integer(), nullable=False),
+        sa.Column("cursor", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_inbox")),
         sa.UniqueConstraint("sid", "sender_id", name=op.f("uq_inbox_sid_sender_id")),
     )
