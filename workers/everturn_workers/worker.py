@@ -15,7 +15,6 @@ from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from everturn.errors import RuntimeUnavailable
 from everturn_activities import prices, tokens
@@ -27,6 +26,7 @@ from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
+from everturn_workers.isolation import sandbox
 from everturn_workers.runtime import TOKENS_OF, Runtime, open_runtime
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
@@ -45,13 +45,6 @@ GRACE = timedelta(seconds=5)
 CONNECT_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
-
-sandbox = SandboxedWorkflowRunner(
-    restrictions=SandboxRestrictions.default.with_passthrough_modules(
-        "everturn", "everturn_activities", "pydantic", "pydantic_core", "annotated_types"
-    )
-)
-
 
 @asynccontextmanager
 async def running_worker(
