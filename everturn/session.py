@@ -129,6 +129,20 @@ class StepHead:
 
 
 @dataclass(frozen=True)
+class BegunStep:
+    """A prepared step, with all that was inline of it already done.
+
+    `reply` is None where the model call is still to be made, after `wait_seconds`; its
+    `calls` are the tool calls still to be run. `refused`: nobody can repair the call.
+    """
+
+    context: ContextHead
+    reply: StepHead | None = None
+    refused: bool = False
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class RunTools:
     """Tool calls to run: the indexes of one step's calls."""
 

@@ -43,6 +43,19 @@ class Estimate(Protocol):
     def __call__(self, message: AssistantMessage) -> int: ...
 
 
+class CallFailed(Exception):  # noqa: N818 - a recorded outcome, not a fault of ours
+    """A call that failed, as Temporal may know it: the reason stays in the store.
+
+    A provider's text may quote the prompt, so none of it enters the history.
+    """
+
+    def __init__(self, kind: str, refused: bool, retry_after_seconds: float | None) -> None:
+        super().__init__("The model call failed; the session's events tell why.")
+        self.kind = kind
+        self.refused = refused
+        self.retry_after_seconds = retry_after_seconds
+
+
 @dataclass(frozen=True)
 class _Ended:
     message: AssistantMessage
@@ -74,10 +87,22 @@ class ModelActivities:
 
     @activity.defn
     async def call_model(self, context: ContextHead) -> StepHead:
-        """The step's reply: from the journal where it is paid for, else from the provider."""
-        call = (context.tenant, context.session, context.turn, context.step)
+        """The step's reply, as an activity of its own."""
         async with heartbeating():
-            return await self._flights.join(call, lambda: self._call(context))
+            try:
+                return await self.reply(context)
+            except CallFailed as failed:
+                raise ApplicationError(
+                    str(failed),
+                    type=failed.kind,
+                    non_retryable=failed.refused,
+                    next_retry_delay=seconds_from(failed.retry_after_seconds),
+                ) from None
+
+    async def reply(self, context: ContextHead) -> StepHead:
+        """From the journal where it is paid for, else from the provider; or CallFailed."""
+        call = (context.tenant, context.session, context.turn, context.step)
+        return await self._flights.join(call, lambda: self._call(context))
 
     async def _call(self, context: ContextHead) -> StepHead:
         key = SessionKey(context.tenant, context.session)
@@ -152,17 +177,8 @@ class ModelActivities:
 
     async def _failed(
         self, context: ContextHead, attempt: int, error: ModelError | UnknownModel
-    ) -> ApplicationError:
-        """The error as Temporal may know it: the reason stays in the store.
-
-        A provider's text may quote the prompt, so none of it enters the history.
-        """
+    ) -> CallFailed:
         refused = isinstance(error, ModelRefused | UnknownModel)
         await self._store.fail_model_call(context, attempt, str(error), refused)
         asked = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
-        return ApplicationError(
-            "The model call failed; the session's events tell why.",
-            type=type(error).__name__,
-            non_retryable=refused,
-            next_retry_delay=seconds_from(asked),
-        )
+        return CallFailed(type(error).__name__, refused, asked)

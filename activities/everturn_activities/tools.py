@@ -82,6 +82,11 @@ class ToolActivities:
 
     @activity.defn
     async def run_tools(self, request: RunTools) -> ToolsDone:
+        """The calls of a step, as an activity of their own."""
+        async with heartbeating():
+            return await self.run(request)
+
+    async def run(self, request: RunTools) -> ToolsDone:
         """Run the calls that are not done yet, together, and journal their results."""
         call = (
             request.tenant,
@@ -90,8 +95,7 @@ class ToolActivities:
             request.step,
             tuple(request.indexes),
         )
-        async with heartbeating():
-            return await self._flights.join(call, lambda: self._run(request))
+        return await self._flights.join(call, lambda: self._run(request))
 
     async def _run(self, request: RunTools) -> ToolsDone:
         key = SessionKey(request.tenant, request.session)

@@ -9,15 +9,12 @@ from everturn.errors import StaleHost, UsageError
 from everturn.session import (
     BeginTurn,
     CheckInbox,
-    ContextHead,
     Finished,
     FinishTurn,
     InboxHead,
-    PrepareStep,
     SessionKey,
     TurnHead,
 )
-from everturn_activities.placement import Placements
 from everturn_activities.store import Assignment, Idle, Store, TakeoverNeeded
 
 
@@ -34,13 +31,10 @@ class Hosts(Protocol):
 
 
 class TurnActivities:
-    def __init__(
-        self, store: Store, workspaces: Workspaces, hosts: Hosts, placements: Placements
-    ) -> None:
+    def __init__(self, store: Store, workspaces: Workspaces, hosts: Hosts) -> None:
         self._store = store
         self._workspaces = workspaces
         self._hosts = hosts
-        self._placements = placements
 
     @activity.defn
     async def begin_turn(self, request: BeginTurn) -> TurnHead | None:
@@ -84,13 +78,6 @@ class TurnActivities:
     @activity.defn
     async def check_inbox(self, request: CheckInbox) -> InboxHead:
         return await self._store.check_inbox(request)
-
-    @activity.defn
-    async def prepare_step(self, request: PrepareStep) -> ContextHead:
-        """Record what the step reads, and where its model call runs."""
-        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
-        placement = await self._placements.of_model(spec.agent.model)
-        return await self._store.prepare_step(request, placement, spec.agent.model)
 
     @activity.defn
     async def finish_turn(self, request: FinishTurn) -> Finished:

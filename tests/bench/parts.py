@@ -39,7 +39,8 @@ async def process(*command: str, **environment: str) -> AsyncIterator[tuple[int,
         sys.executable,
         *command,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, **environment},
+        # Without its bytecode a workflow module is compiled anew for each run.
+        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": ""},
     )
     assert child.stdout is not None
     try:

@@ -22,11 +22,12 @@ from everturn_activities.flights import CancelWatch
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
+from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
+from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
-from everturn_workers.isolation import sandbox
 from everturn_workers.runtime import TOKENS_OF, Runtime, open_runtime
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
@@ -45,6 +46,7 @@ GRACE = timedelta(seconds=5)
 CONNECT_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def running_worker(
@@ -68,7 +70,7 @@ async def running_worker(
     waker = TemporalWaker(client, settings)
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
-    turns = TurnActivities(runtime.store, workspaces, waker, placements)
+    turns = TurnActivities(runtime.store, workspaces, waker)
     models = ModelActivities(
         runtime.store,
         runtime.events,
@@ -80,6 +82,7 @@ async def running_worker(
         instance,
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
+    steps = StepActivities(runtime.store, placements, models, tools)
     everywhere: dict[str, Any] = {
         "client": client,
         "graceful_shutdown_timeout": GRACE,
@@ -98,9 +101,8 @@ async def running_worker(
                 activities=[
                     turns.begin_turn,
                     turns.check_inbox,
-                    turns.prepare_step,
                     turns.finish_turn,
-                    models.call_model,
+                    steps.begin_step,
                     tools.run_tools,
                 ],
                 workflow_runner=sandbox,

@@ -10,6 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from everturn.session import (
         BeginTurn,
+        BegunStep,
         CheckInbox,
         ContextHead,
         Finished,
@@ -23,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
         TurnHead,
     )
     from everturn_activities.model import ModelActivities
+    from everturn_activities.step import StepActivities
     from everturn_activities.tools import ToolActivities
     from everturn_activities.turn import TurnActivities
 
@@ -75,10 +77,13 @@ async def check_inbox(request: CheckInbox) -> InboxHead:
     )
 
 
-async def prepare_step(turn: TurnHead) -> ContextHead:
+async def begin_step(turn: TurnHead) -> BegunStep:
     request = PrepareStep(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch)
     return await workflow.execute_local_activity_method(
-        TurnActivities.prepare_step, request, **_stored()
+        StepActivities.begin_step,
+        request,
+        # An inline call that turns out slow is paid for: it is waited for.
+        **{**_stored(), "start_to_close_timeout": MODEL_ATTEMPT_SECONDS},
     )
 
 
@@ -89,17 +94,7 @@ async def finish_turn(request: FinishTurn) -> Finished:
 
 
 def call_model(context: ContextHead) -> "workflow.ActivityHandle[StepHead]":
-    """Start the step's model call where its placement says."""
-    if context.placement == "inline":
-        return workflow.start_local_activity_method(
-            ModelActivities.call_model,
-            context,
-            start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
-            schedule_to_close_timeout=MODEL_ALL_SECONDS,
-            retry_policy=MODEL_RETRY,
-            local_retry_threshold=LOCAL_RETRY_THRESHOLD,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        )
+    """Start the step's model call as an activity of its own."""
     return workflow.start_activity_method(
         ModelActivities.call_model,
         context,

@@ -11,7 +11,7 @@ from everturn_workflows import calls
 
 with workflow.unsafe.imports_passed_through():
     from everturn import limits
-    from everturn.session import CheckInbox, StepHead, TurnHead
+    from everturn.session import BegunStep, CheckInbox, StepHead, TurnHead
 
 
 class TurnLoop:
@@ -30,12 +30,14 @@ class TurnLoop:
             if self.turn.step > begun_at and too_long():
                 return None
             self.woken = False  # The step sees all that came before it.
-            context = await calls.prepare_step(self.turn)
-            if context.cancelled:
+            step = await calls.begin_step(self.turn)
+            if step.context.cancelled:
                 self.turn = self.turn.cancelling()
                 continue
+            if step.refused:
+                return limits.Ended("model_failed")
             try:
-                (reply,) = await self._attend([calls.call_model(context)])
+                reply = step.reply or await self._call_model(step)
             except ActivityError as error:
                 if calls.is_stale(error):
                     raise
@@ -46,6 +48,15 @@ class TurnLoop:
                 await self._run_tools(reply)
             self.turn = self.turn.after(reply)
         return ended
+
+    async def _call_model(self, step: BegunStep) -> StepHead | None:
+        """The reply of a call that is not inline, or failed so; None once it is cancelled."""
+        if step.wait_seconds:
+            await self._attend([asyncio.create_task(asyncio.sleep(step.wait_seconds))])
+        if self.turn.cancelled:
+            return None
+        reply: StepHead | None = (await self._attend([calls.call_model(step.context)]))[0]
+        return reply
 
     async def _run_tools(self, reply: StepHead) -> None:
         """All the step's tools at once; their results go to the store, in call order."""

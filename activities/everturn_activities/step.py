@@ -1,0 +1,67 @@
+"""begin_step: prepare a step, and do at once what is inline of it.
+
+Every local activity costs the worker milliseconds, whatever it does. A step whose calls
+are all quick is one local activity instead of three; each of its parts is still a row of
+its own that the first writer wins, so a re-run repeats none of them.
+"""
+
+from dataclasses import replace
+
+from temporalio import activity
+
+from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
+from everturn_activities.model import CallFailed, ModelActivities
+from everturn_activities.placement import Placements
+from everturn_activities.store import Store
+from everturn_activities.tools import ToolActivities
+
+RETRY_SECONDS = 0.5
+"""How long a failed inline call waits before it is made again, where the provider says nothing."""
+
+
+class StepActivities:
+    def __init__(
+        self, store: Store, placements: Placements, models: ModelActivities, tools: ToolActivities
+    ) -> None:
+        self._store = store
+        self._placements = placements
+        self._models = models
+        self._tools = tools
+
+    @activity.defn
+    async def begin_step(self, request: PrepareStep) -> BegunStep:
+        """Record what the step reads; make its model call and run its tools if they are inline.
+
+        An inline call that fails is left to the workflow, which makes it as an activity
+        with retries of its own.
+        """
+        context = await self._prepare(request)
+        if context.cancelled or context.placement == "queued":
+            return BegunStep(context)
+        try:
+            reply = await self._models.reply(context)
+        except CallFailed as failed:
+            wait = failed.retry_after_seconds
+            return BegunStep(context, None, failed.refused, RETRY_SECONDS if wait is None else wait)
+        return BegunStep(context, await self._run_inline(context, reply))
+
+    async def _prepare(self, request: PrepareStep) -> ContextHead:
+        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
+        placement = await self._placements.of_model(spec.agent.model)
+        return await self._store.prepare_step(request, placement, spec.agent.model)
+
+    async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:
+        """`reply` without its calls where all were inline and have run."""
+        if not reply.calls or any(call.placement == "queued" for call in reply.calls):
+            return reply
+        await self._tools.run(
+            RunTools(
+                context.tenant,
+                context.session,
+                context.turn,
+                context.step,
+                context.epoch,
+                [call.index for call in reply.calls],
+            )
+        )
+        return replace(reply, calls=[])
