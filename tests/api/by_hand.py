@@ -64,6 +64,7 @@ class Runtime:
         self.workspace = folder / "workspace"
         create(self.workspace)
         self.missing: str | None = None
+        self._runs = 0
 
     def settings(self, **given: object) -> Settings:
         return Settings(home=self.folder, workspace=self.workspace, **given)  # type: ignore[arg-type]
@@ -84,7 +85,8 @@ class Runtime:
     async def begin(self, session: str) -> TurnHead:
         key = SessionKey("default", session)
         spec = AgentSpec(agent=Agent(), workspace="/", working_dir="/")
-        request = BeginTurn("default", session, key.workflow_id, "run", None)
+        self._runs += 1
+        request = BeginTurn("default", session, key.workflow_id, f"run-{self._runs}", None)
         head = await self.store.begin_turn(request, spec)
         assert isinstance(head, TurnHead)
         return head
@@ -138,7 +140,7 @@ class Runtime:
                 "default",
                 head.session,
                 workflow_id,
-                "run",
+                f"run-{self._runs}",
                 head.turn,
                 head.epoch,
                 step,

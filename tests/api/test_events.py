@@ -69,6 +69,18 @@ async def test_a_stream_until_a_turn_that_is_over_ends_at_once(http, worked):
     assert answer.text == ": open\n\n"
 
 
+@pytest.mark.parametrize("turn", [{"turn": 1}, {}], ids=["the turn", "any turn"])
+async def test_a_stream_until_a_turn_tells_nothing_of_the_next(http, client, runtime, worked, turn):
+    await client.send("s", "again", id="m2")
+    await runtime.work("s", "and again")
+
+    answer = await http.get("/v1/sessions/s/events", params={"until": "turn_finished", **turn})
+
+    last = answer.text.strip("\n").rpartition("\n")[2]
+    event = orjson.loads(last.removeprefix("data: "))
+    assert (event["type"], event["turn"]) == ("turn_finished", 1)
+
+
 async def test_events_are_a_page_where_json_is_asked_for(http, worked):
     headers = {"accept": "application/json"}
 
@@ -96,7 +108,8 @@ async def test_a_session_has_a_bounded_number_of_watchers(http, served, client):
     served.streams.watchers[key] = WATCHERS_MAX - 1
 
     async with http.stream("GET", "/v1/sessions/s/events") as open_one:
-        await anext(open_one.aiter_lines())
+        lines = open_one.aiter_lines()
+        await anext(lines)
         refused = await http.get("/v1/sessions/s/events")
 
     assert refused.status_code == 429

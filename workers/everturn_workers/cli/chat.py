@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Literal
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory
@@ -21,9 +22,12 @@ HELP = "/quit ends the chat, /cancel ends the turn; Ctrl-C leaves the turn worki
 
 async def talk(
     settings: Settings, session: str, workspace: Path | None, say: Callable[[str], None]
-) -> bool:
-    """Talk until the person leaves; True where a turn is left working."""
-    async with reached_or_started(settings, say) as client:
+) -> Literal["idle", "works", "ends"]:
+    """Talk until the person leaves, and tell what became of the turn.
+
+    It `works` on, or `ends` with the runtime that was started for the chat.
+    """
+    async with reached_or_started(settings, say) as (client, started):
         view = await opened(client, settings, session, workspace)
         conversation = _Conversation(client, session, settings)
         conversation.working = view.status != "idle"
@@ -36,7 +40,9 @@ async def talk(
             asking = asyncio.create_task(conversation.ask(prompt, say))
             try:
                 await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
-                return watching.result() if watching.done() else asking.result()
+                # A watcher ends only by the error that it raises.
+                await (watching if watching.done() else asking)
+                return "idle" if not conversation.working else "ends" if started else "works"
             finally:
                 for task in (asking, watching):
                     task.cancel()
@@ -50,7 +56,7 @@ class _Conversation:
         self._settings = settings
         self.working = False
 
-    async def watch(self, first: int) -> bool:
+    async def watch(self, first: int) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
         page = Page(*consoles(), can_erase=False)
         async with aclosing(self._client.events(self._session)) as events:
@@ -62,16 +68,15 @@ class _Conversation:
                 page.event(event)
                 if event.type == "turn_finished":
                     self.working = False
-        return self.working
 
-    async def ask(self, prompt: "PromptSession[str]", say: Callable[[str], None]) -> bool:
+    async def ask(self, prompt: "PromptSession[str]", say: Callable[[str], None]) -> None:
         while True:
             try:
                 text = (await prompt.prompt_async("> ")).strip()
             except (EOFError, KeyboardInterrupt):
-                return self.working
+                return
             if text == "/quit":
-                return self.working
+                return
             try:
                 await self._heed(text, say)
             except UsageError as error:

@@ -41,17 +41,22 @@ def workspace_of(settings: "Settings", start: Path) -> Path:
     from everturn.errors import WorkspaceError
 
     if settings.workspace is not None:
-        folder = settings.workspace.expanduser().absolute()
-        if not (folder / SETTINGS_FILE).is_file():
+        named = settings.workspace.expanduser().absolute()
+        if not (named / SETTINGS_FILE).is_file():
             raise WorkspaceError(
-                f"The workspace {str(folder)!r} has no {SETTINGS_FILE}; create one with"
-                f" 'everturn init {folder}', or name another with --workspace."
+                f"The workspace {str(named)!r} has no {SETTINGS_FILE}; create one with"
+                f" 'everturn init {named}', or name another with --workspace."
             )
+        return named
+    if (folder := nearest_workspace(start)) is not None:
         return folder
-    for folder in (start, *start.parents):
-        if (folder / SETTINGS_FILE).is_file():
-            return folder
     raise WorkspaceError(
         f"No {SETTINGS_FILE} in {str(start)!r} or above it; create a workspace with"
         " 'everturn init', or name one with --workspace."
     )
+
+
+def nearest_workspace(start: Path) -> Path | None:
+    """The nearest folder from `start` up that is a workspace."""
+    folders = (start, *start.parents)
+    return next((folder for folder in folders if (folder / SETTINGS_FILE).is_file()), None)

@@ -88,6 +88,9 @@ def doctor(
     from everturn_workers.doctor import checks
 
     settings = options.read(workspace=workspace, model=model, port=port, home=home)
+    if settings.workspace is None:
+        nearest = options.nearest_workspace(Path.cwd())
+        settings = settings.model_copy(update={"workspace": nearest})
     found = asyncio.run(checks(settings))
     for check in found:
         if json:

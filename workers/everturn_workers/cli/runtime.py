@@ -26,15 +26,16 @@ async def reached(settings: Settings) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def reached_or_started(
     settings: Settings, say: Callable[[str], None]
-) -> AsyncIterator[Client]:
+) -> AsyncIterator[tuple[Client, bool]]:
     """As `reached`; where nothing runs on this home, start it and end it afterwards.
 
-    Settings that name a Temporal server of their own mean a runtime that others run.
+    The second part tells whether it was started. Settings that name a Temporal server of
+    their own mean a runtime that others run.
     """
     url = await _running(settings)
     if url is not None or settings.temporal_address is not None:
         async with _client(settings, url or _address(settings)) as client:
-            yield client
+            yield client, False
         return
     from everturn_workers.supervisor import Up
 
@@ -47,7 +48,7 @@ async def reached_or_started(
                 f"The runtime that was started has ended; see the logs in {settings.home / 'logs'}."
             )
         async with _client(settings, url) as client:
-            yield client
+            yield client, True
 
 
 async def opened(

@@ -46,45 +46,51 @@ def run(
         workspace=workspace, agent=agent, model=model, session=session, port=port, home=home
     )
     name = settings.session or secrets.token_hex(4)
-    try:
-        result = asyncio.run(_run(settings, name, text, json, detach))
-    except KeyboardInterrupt:
-        _detached(name)
-        raise typer.Exit(INTERRUPTED) from None
-    if result is not None:
-        _exit_as(result)
+    if detach:
+        asyncio.run(_hand_over(settings, name, text, json))
+    else:
+        _exit_as(asyncio.run(_run(settings, name, text, json)))
 
 
-async def _run(
-    settings: "Settings", session: str, text: str, json: bool, detach: bool
-) -> "TurnResult | None":
+async def _run(settings: "Settings", session: str, text: str, json: bool) -> "TurnResult":
     from everturn.errors import RuntimeUnavailable
     from everturn_workers.cli.follow import follow_message
-    from everturn_workers.cli.runtime import opened, reached, reached_or_started
-    from everturn_workers.cli.show import print_json, show
+    from everturn_workers.cli.runtime import opened, reached_or_started
+    from everturn_workers.cli.show import show
 
     # Nothing is started for a workspace that is not there.
     where = None if settings.session else options.workspace_of(settings, Path.cwd())
-    runtime = reached(settings) if detach else reached_or_started(settings, _say)
-    async with runtime as client:
+    async with reached_or_started(settings, _say) as (client, started):
         view = await opened(client, settings, session, where)
         accepted = await client.send(session, text, agent=settings.agent, model=settings.model)
-        if detach:
-            if json:
-                print_json(accepted.model_dump())
-            else:
-                print(session)
-            return None
         if view.status != "idle":
             _say(f"Session {session} works turn {view.turn}; this task is next.")
-        elif not json:
+        else:
             _say(f"Session {session}.")
         try:
             return await follow_message(client, session, accepted, show(json), every_event=json)
+        except asyncio.CancelledError:
+            _say_detached(session, ends=started)
+            raise
         except RuntimeUnavailable as error:
             raise RuntimeUnavailable(
                 f"{error} The task is kept; watch it with 'everturn attach {session}'."
             ) from None
+
+
+async def _hand_over(settings: "Settings", session: str, text: str, json: bool) -> None:
+    """Have the task accepted by a runtime that goes on without us."""
+    from everturn_workers.cli.runtime import opened, reached
+    from everturn_workers.cli.show import print_json
+
+    where = None if settings.session else options.workspace_of(settings, Path.cwd())
+    async with reached(settings) as client:
+        await opened(client, settings, session, where)
+        accepted = await client.send(session, text, agent=settings.agent, model=settings.model)
+    if json:
+        print_json({"session": session, **accepted.model_dump()})
+    else:
+        print(session)
 
 
 def chat(
@@ -107,12 +113,9 @@ def chat(
     )
     name = settings.session or secrets.token_hex(4)
     where = None if settings.session else options.workspace_of(settings, Path.cwd())
-    try:
-        detached = asyncio.run(talk(settings, name, where, _say))
-    except KeyboardInterrupt:
-        detached = True
-    if detached:
-        _detached(name)
+    left = asyncio.run(talk(settings, name, where, _say))
+    if left != "idle":
+        _say_detached(name, ends=left == "ends")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -165,11 +168,7 @@ def attach(
 ) -> None:
     """Show a session's newest turn from its beginning, and follow it to its end."""
     settings = options.read(port=port, home=home)
-    try:
-        result = asyncio.run(_attach(settings, session, after, json))
-    except KeyboardInterrupt:
-        _detached(session)
-        raise typer.Exit(INTERRUPTED) from None
+    result = asyncio.run(_attach(settings, session, after, json))
     if result is None:
         _say(f"Session {session} has not begun a turn yet.")
     else:
@@ -198,7 +197,11 @@ async def _attach(
         turn = view.turn + 1 if view.waiting and view.status != "running" else view.turn
         if turn == 0:
             return None
-        return await follow_turn(client, session, turn, show(json), after)
+        try:
+            return await follow_turn(client, session, turn, show(json), after)
+        except asyncio.CancelledError:
+            _say_detached(session, ends=False)
+            raise
 
 
 def cancel(
@@ -248,9 +251,11 @@ def _exit_as(result: "TurnResult") -> None:
         raise typer.Exit(FAILED)
 
 
-def _detached(session: str) -> None:
+def _say_detached(session: str, ends: bool) -> None:
+    """How to go on with a turn; `ends` says that our runtime ends with this command."""
+    goes_on = "goes on with the next 'everturn up'" if ends else "goes on"
     _say(
-        f"\nDetached; the turn goes on. Watch it again with 'everturn attach {session}', end it"
+        f"\nDetached; the turn {goes_on}. Watch it again with 'everturn attach {session}', end it"
         f" with 'everturn cancel {session}'."
     )
 

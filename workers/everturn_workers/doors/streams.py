@@ -56,7 +56,10 @@ class Streams:
         yield b": open\n\n"
         if over:
             while events := await self._events.read(key, after, 1000):
-                yield b"".join(map(frame, events))
+                told, ended = _until(events, until_turn)
+                yield b"".join(map(frame, told))
+                if ended:
+                    return
                 after = (events[-1].epoch, events[-1].seq)
             return
         watched = self._events.watch(key, after)
@@ -75,9 +78,9 @@ class Streams:
                     yield b": keep-alive\n\n"
                     continue
                 events, batch = batch.result(), None
-                last = _last(events, until_turn)
-                yield b"".join(map(frame, events[: last + 1]))
-                if last + 1 < len(events) or _ends(events[last], until_turn):
+                told, ended = _until(events, until_turn)
+                yield b"".join(map(frame, told))
+                if ended:
                     return
         finally:
             closing.cancel()
@@ -122,13 +125,10 @@ def frame(event: Event) -> bytes:
     )
 
 
-def _ends(event: Event, until_turn: int | None) -> bool:
-    return until_turn is not None and event.type == "turn_finished" and event.turn >= until_turn
-
-
-def _last(events: list[Event], until_turn: int | None) -> int:
-    """The index of the last event to tell."""
-    for index, event in enumerate(events):
-        if _ends(event, until_turn):
-            return index
-    return len(events) - 1
+def _until(events: list[Event], turn: int | None) -> tuple[list[Event], bool]:
+    """The events up to the end of the turn, or of a later one, and whether that was seen."""
+    if turn is not None:
+        for index, event in enumerate(events):
+            if event.type == "turn_finished" and event.turn >= turn:
+                return events[: index + 1], True
+    return events, False

@@ -1,0 +1,103 @@
+"""What stands on a terminal."""
+
+import io
+
+from rich.console import Console
+
+from everturn.events import Event
+from everturn_workers.cli.show import Page, printable
+
+MARK = "[the reply broke off; it begins again]"
+
+
+class Terminal:
+    """A screen of 40 columns and 10 rows that understands what `Page` sends to it."""
+
+    def __init__(self, height: int = 10) -> None:
+        self.file = io.StringIO()
+        self.page = Page(self._console(height), self._console(height))
+        self._seq = 0
+
+    def _console(self, height: int) -> Console:
+        return Console(
+            file=self.file, force_terminal=True, no_color=True, width=40, height=height,
+            highlight=False, markup=False, emoji=False, _environ={"TERM": "xterm"},
+        )  # fmt: skip
+
+    def tell(self, type: str, attempt: int = 1, **body: object) -> None:  # noqa: A002
+        self._seq += 1
+        self.page.event(
+            Event(
+                epoch=1, seq=self._seq, type=type, turn=1, step=1, attempt=attempt,
+                time=self._seq, body=body,
+            )
+        )  # fmt: skip
+
+    def screen(self) -> str:
+        """What is left of the output once its cursor movements are obeyed."""
+        shown: list[str] = [""]
+        sent = self.file.getvalue()
+        while sent:
+            if sent.startswith("\x1b["):
+                end = next(at for at, letter in enumerate(sent) if letter.isalpha())
+                if sent[end] == "A":
+                    shown = shown[: len(shown) - int(sent[2:end])]
+                elif sent[end] == "J":
+                    shown[-1] = ""
+                sent = sent[end + 1 :]
+                continue
+            letter, sent = sent[0], sent[1:]
+            if letter == "\n" or len(shown[-1]) == 40:
+                shown.append("")
+            if letter not in "\r\n":
+                shown[-1] += letter
+        return "\n".join(shown)
+
+
+def test_u3_text_that_a_retry_supersedes_leaves_the_screen():
+    """U3: a retried stream raises attempt, and clients drop older text."""
+    terminal = Terminal()
+    terminal.tell("tool_finished", call_id="c", name="add", text="2", duration_seconds=0.1)
+    terminal.tell("text_delta", text="wrong, and longer than a row of the terminal is\nby far")
+    terminal.tell("superseded", attempt=2)
+    terminal.tell("text_delta", attempt=2, text="right")
+
+    assert terminal.screen() == "done    add 0.1 s\nright"
+
+
+def test_u3_text_that_has_left_the_screen_is_marked_instead():
+    terminal = Terminal(height=3)
+    terminal.tell("text_delta", text="a\nb\nc\nd")
+    terminal.tell("superseded", attempt=2)
+    terminal.tell("text_delta", attempt=2, text="right")
+
+    assert terminal.screen() == f"a\nb\nc\nd\n{MARK}\nright"
+
+
+def test_a_tool_call_shows_its_state_and_how_long_it_took():
+    terminal = Terminal()
+    terminal.tell("text_delta", text="Adding.")
+    terminal.tell("tool_started", call_id="c", name="add", arguments='{"a": 1}')
+    terminal.tell(
+        "tool_finished", call_id="c", name="add", failed=True, text="no\nb", duration_seconds=2
+    )
+
+    lines = terminal.screen().splitlines()
+    assert lines == ["Adding.", 'running add {"a": 1}', "failed  add 2.0 s: no b"]
+
+
+def test_what_a_model_writes_cannot_steer_the_terminal():
+    terminal = Terminal()
+    terminal.tell("text_delta", text="\x1b]0;owned\x07 \x1b[2J\x9b2J red\ttab")
+    terminal.tell("tool_started", call_id="c", name="a\x1b[2J", arguments="\x1b[2J")
+
+    assert "\x1b]" not in terminal.file.getvalue()
+    assert "\x1b[2J" not in terminal.file.getvalue()
+    assert printable("a\x1b\u009b\tb\n\ud800") == "a\ufffd\ufffd\tb\n\ufffd"
+
+
+def test_markup_in_a_reply_is_text():
+    terminal = Terminal()
+    terminal.tell("text_delta", text="[bold]x[/bold] :smile:")
+
+    assert terminal.screen() == "[bold]x[/bold] :smile:"
