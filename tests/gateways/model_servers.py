@@ -17,7 +17,7 @@ from everturn.messages import user_text
 from everturn_activities.gateways import Delta, ModelGateway, Reply
 
 MODEL = "hosted_vllm/scripted"
-KEY = "sk-test-4f9a8b7c6d5e4f3a2b1c"
+KEY = "opaque-4f9a8b7c6d5e4f3a2b1c"
 
 
 @dataclass

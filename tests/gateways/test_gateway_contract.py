@@ -142,7 +142,8 @@ async def test_keep_alives_without_content_are_silence(gateway):
 
     async with raw_server(answer) as server:
         with pytest.raises(ModelUnavailable, match=r"silent for 0\.4 s"):
-            await replied(gateway, asking(server.url + "/v1", stall_seconds=0.4))
+            async with asyncio.timeout(20):
+                await replied(gateway, asking(server.url + "/v1", stall_seconds=0.4))
         await asyncio.wait_for(server.closed.wait(), 1)
 
 

@@ -146,6 +146,8 @@ async def test_the_endpoint_also_answers_without_a_stream(tmp_path: Path):
         async with httpx.AsyncClient() as client:
             answer = (await client.post(endpoint.url + "/chat/completions", json=body)).json()
             models = (await client.get(endpoint.url + "/models")).json()
+            broken = await client.post(endpoint.url + "/chat/completions", content=b"{")
+    assert broken.status_code == 400
     choice = answer["choices"][0]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "It is two."

@@ -63,8 +63,13 @@ class ScriptedModel:
                 await _answer(send, 404, {"error": {"message": "There is nothing here."}})
 
     async def _complete(self, body: bytes, receive: Receive, send: Send) -> None:
-        request = orjson.loads(body)
-        place = place_of(request["messages"])
+        try:
+            request = orjson.loads(body)
+            place = place_of(request["messages"])
+        except (ValueError, LookupError, TypeError, AttributeError):
+            message = "The body is no request for a chat completion."
+            await _answer(send, 400, {"error": {"message": message, "type": "invalid_request"}})
+            return
         self._requests += 1
         told = {
             "id": self._requests,

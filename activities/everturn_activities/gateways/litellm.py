@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import orjson
@@ -222,6 +223,11 @@ def _imported() -> Any:
     # Its errors reach us as exceptions; its log lines may hold keys and prompts.
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # What the first call would load, and hold every other stream up with: its main module
+    # and, for tools, the package mcp.
+    _ = litellm.acompletion
+    with suppress(ImportError):
+        import_module("litellm.responses.mcp.chat_completions_handler")
     _watch_transport()
     return litellm
 
