@@ -23,7 +23,7 @@ check: install
 	$(BIN)/lint-imports
 
 bench: install temporal
-	$(BIN)/python -m tests.bench
+	$(BIN)/python tests/bench
 
 install: $(STAMP)
 

@@ -5,9 +5,10 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+import recovery
 import throughput
 
-WORKLOADS = {"W1": throughput.w1, "W2": throughput.w2, "W3": throughput.w3}
+WORKLOADS = {"W1": throughput.w1, "W2": throughput.w2, "W3": throughput.w3, "W5": recovery.w5}
 
 
 async def main() -> None:

@@ -50,6 +50,29 @@ class FloorActivities:
         total = arguments["a"] + arguments["b"]
         return {"role": "tool", "tool_call_id": call["id"], "content": str(total)}
 
+    @activity.defn
+    async def floor_slow(self, began: str) -> None:
+        """The 5 s tool of W5: appends the time at which it begins to the file `began`."""
+        import time
+
+        with open(began, "a") as log:
+            log.write(f"{time.time()}\n")
+        for _ in range(10):
+            activity.heartbeat()
+            await asyncio.sleep(0.5)
+
+
+@workflow.defn
+class FloorSlow:
+    @workflow.run
+    async def run(self, began: str) -> None:
+        await workflow.execute_activity_method(
+            FloorActivities.floor_slow,
+            began,
+            start_to_close_timeout=SECONDS,
+            heartbeat_timeout=timedelta(seconds=2),
+        )
+
 
 @workflow.defn
 class FloorTurn:

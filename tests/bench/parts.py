@@ -14,6 +14,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROUNDS = 5
 TOOL = '''
+import asyncio
+import time
+
 from everturn import tool
 
 
@@ -21,6 +24,15 @@ from everturn import tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
+
+
+@tool(effect="idempotent")
+async def slow(began: str) -> str:
+    """Take 5 s; append the time at which it begins to the file `began`."""
+    with open(began, "a") as log:
+        log.write(f"{time.time()}\\n")
+    await asyncio.sleep(5)
+    return "done"
 '''
 ADDS = {"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}] * 2}
 FINAL = " ".join(["word"] * 12)
@@ -28,7 +40,11 @@ LONG = " ".join(["lorem"] * 170)
 SCRIPT = {
     "replies": [ADDS] * ROUNDS + [{"text": FINAL}],
     # W3: one round of two tools and 1 KB of text a turn.
-    "by_last_user": {"^long": [ADDS, {"text": LONG}]},
+    "by_last_user": {
+        "^long": [ADDS, {"text": LONG}],
+        # W5: the file comes with the message, and the script cannot quote it.
+        "^slow": [{"calls": [{"name": "slow", "arguments": {"began": "BEGAN"}}]}, {"text": FINAL}],
+    },
 }
 
 
@@ -58,7 +74,7 @@ async def process(*command: str, **environment: str) -> AsyncIterator[tuple[int,
 async def model(folder: Path) -> AsyncIterator[str]:
     """The scripted endpoint; yields its base URL."""
     script = folder / "script.json"
-    script.write_text(json.dumps(SCRIPT))
+    script.write_text(json.dumps(SCRIPT).replace("BEGAN", str(folder / "began.log")))
     command = ("-m", "everturn_workers.scripted_model", "--script", str(script), "--port", "0")
     async with process(*command) as (_, line):
         yield line.split()[-1]

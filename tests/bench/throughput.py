@@ -106,6 +106,7 @@ class Everturn:
     runtime: Runtime
     front: Front
     workspace: Path
+    environment: dict[str, str]
 
     async def session(self) -> SessionKey:
         key = SessionKey("default", uuid4().hex)
@@ -144,7 +145,7 @@ async def everturn(on: Ground, placement: str) -> AsyncIterator[Everturn]:
     async with process(*command, **environment) as (pid, _), open_runtime(settings) as runtime:
         waker = TemporalWaker(await connect(settings), settings)
         front = Front(runtime.store, waker)
-        yield Everturn(pid, runtime, front, on.folder / "workspace")
+        yield Everturn(pid, runtime, front, on.folder / "workspace", environment)
 
 
 async def w1(folder: Path, repetitions: int) -> None:

@@ -1,11 +1,15 @@
 """What accepts work for sessions: commit to the inbox first, then wake the turn."""
 
+import asyncio
 import logging
 from typing import Protocol
 
 from everturn.session import SessionKey
 from everturn.views import AcceptedView
 from everturn_activities.store import Inbound, Store, Wake
+
+WAKE_SECONDS = 1.0
+"""How long a sender waits for the wake-up of what is already committed."""
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +36,8 @@ class Front:
         accepted = await self._store.accept(key, inbound)
         if accepted.wake is not None:
             try:
-                await self._waker.wake(accepted.wake)
+                async with asyncio.timeout(WAKE_SECONDS):
+                    await self._waker.wake(accepted.wake)
             except Exception as error:
                 log.warning("session %s was not woken, the reconciler will: %s", key.session, error)
         return accepted.view
