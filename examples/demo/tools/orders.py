@@ -19,4 +19,4 @@ def order_total(status: Literal["shipped", "failed"], context: ToolContext) -> d
     with (context.working_dir / "data/orders.csv").open(newline="") as file:
         orders = [order for order in csv.DictReader(file) if order["status"] == status]
     total = sum((int(o["quantity"]) * Decimal(o["unit_price"]) for o in orders), Decimal(0))
-    return {"status": status, "orders": [int(o["id"]) for o in orders], "total": f"{total:.2f}"}
+    return {"total": f"{total:.2f}", "orders": [int(o["id"]) for o in orders]}
