@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -144,11 +145,12 @@ class ModelActivities:
     async def _stream(self, composed: Context, writer: DeltaWriter) -> _Ended:
         gateway = self._gateways.for_context(composed)
         reply = None
-        async for item in gateway.stream(composed):
-            if isinstance(item, Reply):
-                reply = item
-            else:
-                writer.add(item)
+        async with aclosing(gateway.stream(composed)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+                else:
+                    writer.add(item)
         if reply is None:
             raise ModelUnavailable(f"Model {composed.model} ended its stream without a reply.")
         return _Ended(reply.message, reply.stop, reply.usage)

@@ -163,7 +163,9 @@ async def serve_app(app: FastAPI, settings: Settings, listener: socket.socket) -
 
 def _listening(host: str, port: int) -> socket.socket:
     """A bound socket; UsageError where the address cannot be had."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # asyncio turns Nagle's delay off only where the protocol is named; it costs 40 ms an event.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))

@@ -1,5 +1,6 @@
 """What every process of ours opens: the store, the event log, and the exchange of wake-ups."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     await wakeups.listen()
     database = SqliteDatabase(path, wakeups.tell)
     store = SqlStore(database, count_tokens)
+    # The encoding takes half a second to load: beside the start, not in the first message.
+    asyncio.get_running_loop().run_in_executor(None, tokens.warm)
     try:
         yield Runtime(store, SqlEventLog(database, wakeups), wakeups)
     finally:

@@ -31,6 +31,9 @@ DYNAMIC_CONFIG = (
     "matching.numTaskqueueReadPartitions=1",
     "matching.numTaskqueueWritePartitions=1",
     "system.enableActivityEagerExecution=true",
+    # A run that goes on with a queued message would otherwise start a second after its
+    # predecessor did.
+    'history.workflowIdReuseMinimalInterval="1ms"',
     # Without these no tenant has a fair share of a queue.
     "matching.useNewMatcher=true",
     "matching.enableFairness=true",

@@ -1,6 +1,6 @@
 """Our side of a model provider: one request, one reply, streamed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -64,6 +64,6 @@ class ModelGateway(Protocol):
     or cancelling its task ends the request within a second.
     """
 
-    def stream(self, context: Context) -> AsyncIterator[Delta | Reply]: ...
+    def stream(self, context: Context) -> AsyncGenerator[Delta | Reply]: ...
 
     async def close(self) -> None: ...

@@ -8,9 +8,9 @@ import asyncio
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -149,7 +149,7 @@ class SqliteDatabase:
                         if len(group) == 1:
                             job.result = job.change(tx)
                         else:
-                            with connection.begin_nested():
+                            with _savepoint(connection):
                                 job.result = job.change(tx)
                         told |= tx.told
                     except Exception as error:
@@ -168,6 +168,20 @@ class SqliteDatabase:
             # A closed loop: whoever asked is gone with it; the commit stands.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_deliver, jobs)
+
+
+@contextmanager
+def _savepoint(connection: sa.Connection) -> Iterator[None]:
+    """Undo what the block did to the transaction where it fails, and nothing else."""
+    driver: Any = connection.connection.dbapi_connection
+    driver.execute("SAVEPOINT member")
+    try:
+        yield
+    except BaseException:
+        driver.execute("ROLLBACK TO member")
+        raise
+    finally:
+        driver.execute("RELEASE member")
 
 
 def _deliver(jobs: list[_Job]) -> None:
