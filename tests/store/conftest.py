@@ -1,0 +1,50 @@
+"""Every implementation of the store and the event log, each with a session to tell of."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from stories import Clock, Story
+
+from everturn.session import SessionKey
+from everturn_activities.event_log.sql import SqlEventLog
+from everturn_activities.store import SessionSettings
+from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.sql import SqlStore
+from everturn_activities.wakeups import WakeUps
+
+KEY = SessionKey("default", "s")
+
+
+@asynccontextmanager
+async def on_sqlite(folder: Path) -> AsyncIterator[Story]:
+    sockets = folder / "sockets"
+    sockets.mkdir(exist_ok=True)
+    wakeups = WakeUps(sockets)
+    await wakeups.listen()
+    clock = Clock()
+    database = SqliteDatabase(folder / "store.db", wakeups.tell, clock)
+    store = SqlStore(database, lambda message: 7)
+    await store.create_session(KEY, SessionSettings("/workspace", "/workspace"))
+    try:
+        yield Story(store, SqlEventLog(database, wakeups), clock, KEY)
+    finally:
+        await store.close()
+        await wakeups.close()
+
+
+Open = Callable[[Path], AbstractAsyncContextManager[Story]]
+
+
+@pytest.fixture(params=[pytest.param(on_sqlite, id="sqlite")])
+def opened(request: pytest.FixtureRequest) -> Open:
+    """Opens the same database once more, as another process would."""
+    made: Open = request.param
+    return made
+
+
+@pytest.fixture
+async def story(opened: Open, tmp_path: Path) -> AsyncIterator[Story]:
+    async with opened(tmp_path) as story:
+        yield story

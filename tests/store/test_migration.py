@@ -1,0 +1,44 @@
+"""The migrations and the tables are one schema."""
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from everturn.errors import RuntimeUnavailable
+from everturn_activities.store import migrate, schema
+
+
+def _scripts() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", "everturn_activities.store:migrations")
+    return ScriptDirectory.from_config(config)
+
+
+def test_a_migrated_database_has_the_tables_that_the_code_describes(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'store.db'}", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        migrate.migrate(connection)
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, schema.metadata) == []
+        context = MigrationContext.configure(connection)
+        assert context.get_current_revision() == migrate.HEAD
+    engine.dispose()
+
+
+def test_the_head_that_we_know_is_alembics() -> None:
+    assert _scripts().get_heads() == [migrate.HEAD]
+
+
+def test_a_database_of_a_newer_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'store.db'}", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        migrate.migrate(connection)
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    with engine.begin() as connection, pytest.raises(RuntimeUnavailable, match=r"9999.*upgrade"):
+        migrate.migrate(connection)
+    engine.dispose()

@@ -1,0 +1,153 @@
+"""Preparing steps and finishing turns: rows that the first writer wins."""
+
+from stories import Story
+
+
+async def test_prepare_admits_steered_messages_and_leaves_queued_ones(story: Story) -> None:
+    await story.send("start")
+    turn = await story.begun()
+    await story.send("later")
+    await story.send("now", mode="steer")
+    context = await story.prepare(turn)
+    assert await story.transcript() == ["user: start", "user: now"]
+    assert context.upto == 2
+    (admitted,) = await story.told("message_admitted")
+    assert (admitted.body["message_id"], admitted.step) == ("m3", 1)
+    assert (await story.finish(turn)).more
+
+
+async def test_a_steered_message_reads_after_the_results_of_the_step_before(story: Story) -> None:
+    await story.send("start")
+    turn = await story.begun()
+    await story.step(turn, 1, calls=["tool"])
+    await story.send("now", mode="steer")
+    await story.begin_tool(turn)
+    await story.end_tool(turn)
+    await story.prepare(turn, 2)
+    assert [line.split(":")[0] for line in await story.transcript()] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+    ]
+
+
+async def test_results_enter_the_transcript_in_call_order_whatever_ended_first(
+    story: Story,
+) -> None:
+    await story.send()
+    turn = await story.begun()
+    await story.step(turn, 1, calls=["a", "b", "c"])
+    for index in (2, 0, 1):
+        await story.begin_tool(turn, index)
+        await story.end_tool(turn, index, text=f"result {index}")
+    await story.prepare(turn, 2)
+    assert (await story.transcript())[-1] == (
+        "tool: call-0=result 0, call-1=result 1, call-2=result 2"
+    )
+
+
+async def test_prepare_run_again_answers_alike_and_admits_nothing_new(story: Story) -> None:
+    await story.send("start")
+    turn = await story.begun()
+    first = await story.prepare(turn)
+    await story.send("now", mode="steer")
+    assert await story.prepare(turn) == first
+    assert await story.transcript() == ["user: start"]
+    await story.prepare(turn, 2)
+    assert await story.transcript() == ["user: start", "user: now"]
+
+
+async def test_a_prepared_step_answers_a_later_host_in_its_own_name(story: Story) -> None:
+    await story.send()
+    old = await story.begun("run-1")
+    first = await story.prepare(old)
+    new = await story.begun("run-2", previous="run-1")
+    again = await story.prepare(new)
+    assert (again.upto, again.placement) == (first.upto, first.placement)
+    assert again.epoch == new.epoch
+
+
+async def test_a_cancel_since_a_step_was_prepared_holds_when_it_is_prepared_again(
+    story: Story,
+) -> None:
+    await story.send()
+    turn = await story.begun()
+    assert not (await story.prepare(turn)).cancelled
+    await story.cancel()
+    assert (await story.prepare(turn)).cancelled
+
+
+async def test_finish_run_again_tells_the_outcome_once_and_the_first_one_stands(
+    story: Story,
+) -> None:
+    await story.send()
+    turn = await story.begun()
+    await story.step(turn)
+    assert await story.finish(turn) == await story.finish(turn, outcome="max_steps")
+    (finished,) = await story.told("turn_finished")
+    assert finished.body["outcome"] == "completed"
+    assert finished.body["text"] == "text of step 1"
+    assert finished.body["cost_usd"] == 0.5
+    assert finished.body["usage"] == {"input_tokens": 3, "output_tokens": 2, "model_calls": 1}
+
+
+async def test_a_call_that_never_ended_is_answered_when_its_turn_ends(story: Story) -> None:
+    await story.send()
+    turn = await story.begun()
+    await story.step(turn, 1, calls=["a", "b"])
+    await story.begin_tool(turn, 1)
+    await story.end_tool(turn, 1)
+    await story.finish(turn, outcome="cancelled")
+    assert (await story.transcript())[-1] == (
+        "tool: call-0=The call did not run to its end., call-1=ok"
+    )
+
+
+async def test_a_turn_that_ends_where_it_was_resumed_answers_the_calls_of_its_last_step(
+    story: Story,
+) -> None:
+    """The adopting run goes back before the last step, and a cancel ends it right there."""
+    await story.send()
+    turn = await story.begun("run-1")
+    await story.step(turn, 1, calls=["a"])
+    await story.cancel()
+    resumed = await story.begun("run-2", previous="run-1")
+    assert (resumed.step, resumed.cancelled) == (0, True)
+    await story.finish(resumed, "run-2", outcome="cancelled", step=0)
+    assert (await story.transcript())[-1] == "tool: call-0=The call did not run to its end."
+
+
+async def test_why_the_last_model_call_failed_is_the_reason_of_the_outcome(story: Story) -> None:
+    await story.send()
+    turn = await story.begun()
+    context = await story.prepare(turn)
+    attempt = await story.start(context)
+    await story.store.fail_model_call(context, attempt, "The key was refused.", True)
+    await story.finish(turn, outcome="model_failed", step=0)
+    (finished,) = await story.told("turn_finished")
+    assert finished.body["reason"] == "The key was refused."
+    (view,) = await story.store.turns(story.key)
+    assert (view.outcome, view.reason) == ("model_failed", "The key was refused.")
+
+
+async def test_the_first_line_of_the_first_message_names_the_session(story: Story) -> None:
+    await story.send("Sort the files\nby size")
+    await story.begun()
+    view = await story.store.session(story.key)
+    assert (view.title, view.status, view.turn) == ("Sort the files", "running", 1)
+
+
+async def test_the_transcript_is_read_up_to_where_a_step_was_prepared(story: Story) -> None:
+    await story.send("start")
+    turn = await story.begun()
+    first = await story.step(turn, 1)
+    assert len(await story.store.history(story.key, first.upto)) == 1
+    await story.send("now", mode="steer")
+    second = await story.prepare(turn, 2)
+    assert [m.role for m in await story.store.history(story.key, second.upto)] == [
+        "user",
+        "assistant",
+        "user",
+    ]
+    assert len(await story.store.history(story.key, first.upto)) == 1
