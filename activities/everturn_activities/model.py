@@ -15,6 +15,7 @@ from everturn.errors import (
     ModelError,
     ModelRefused,
     ModelUnavailable,
+    ModelUnreachable,
     TurnCancelled,
     UnknownModel,
 )
@@ -27,6 +28,9 @@ from everturn_activities.gateways import ModelGateway, Reply, Usage
 from everturn_activities.heartbeat import heartbeating, seconds_from
 from everturn_activities.placement import Placements
 from everturn_activities.store import Caller, Store
+
+UNREACHABLE_ATTEMPTS = 4
+"""About four seconds of trying, with the pauses between."""
 
 CALLS_MAX = 128
 """Tool calls of one step that are run; a model is told of the ones beyond."""
@@ -180,7 +184,10 @@ class ModelActivities:
     async def _failed(
         self, context: ContextHead, attempt: int, error: ModelError | UnknownModel
     ) -> CallFailed:
-        refused = isinstance(error, ModelRefused | UnknownModel)
+        refused = isinstance(error, ModelRefused | UnknownModel) or (
+            # An address where nothing answers is rather wrong than busy: say so soon.
+            isinstance(error, ModelUnreachable) and attempt >= UNREACHABLE_ATTEMPTS
+        )
         await self._store.fail_model_call(context, attempt, str(error), refused)
         asked = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
         return CallFailed(type(error).__name__, refused, asked)

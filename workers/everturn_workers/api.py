@@ -15,6 +15,7 @@ import everturn_workers.doors.v1 as v1
 from everturn.errors import UsageError
 from everturn_activities.event_log import EventLog
 from everturn_activities.store import Store
+from everturn_workers.discreet import log_to_stderr
 from everturn_workers.doors.guard import Guard, demand_key
 from everturn_workers.doors.problems import problem, tell_problems
 from everturn_workers.doors.streams import Streams
@@ -138,6 +139,7 @@ def build(settings: Settings, runtime: Runtime, waker: TemporalWaker) -> FastAPI
 def serve(settings: Settings) -> None:
     """Run the API until SIGTERM or SIGINT; `ready URL` on stdout once it accepts connections."""
     demand_key(settings)
+    log_to_stderr(settings.log_level)
     asyncio.run(_serve(settings))
 
 

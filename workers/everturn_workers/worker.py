@@ -25,6 +25,7 @@ from everturn_activities.placement import Placements
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
+from everturn_workers.discreet import Discreet, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
@@ -85,6 +86,7 @@ async def running_worker(
     steps = StepActivities(runtime.store, placements, models, tools)
     everywhere: dict[str, Any] = {
         "client": client,
+        "interceptors": [Discreet()],
         "graceful_shutdown_timeout": GRACE,
         "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
         "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
@@ -142,6 +144,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 def serve(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT; prints `ready` on stdout once it takes work."""
+    log_to_stderr(settings.log_level)
     asyncio.run(_serve(settings))
 
 

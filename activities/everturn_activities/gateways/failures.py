@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from everturn.errors import ContextOverflow, ModelError, ModelRefused, ModelUnavailable
+from everturn.errors import (
+    ContextOverflow,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    ModelUnreachable,
+)
 from everturn.messages import without_lone_surrogates
 
 DETAIL_CHARACTERS_MAX = 300
@@ -124,8 +130,8 @@ def from_stream_error(called: Called, error: object) -> ModelError:
     return from_answer(called, status, error)
 
 
-def unreachable(called: Called, why: str) -> ModelUnavailable:
-    return ModelUnavailable(
+def unreachable(called: Called, why: str) -> ModelUnreachable:
+    return ModelUnreachable(
         f"{called.host} cannot be reached for model {called.model}{_detail(called, why)}"
         " Check the endpoint's address and that it runs."
     )

@@ -195,6 +195,7 @@ def _engine(path: Path) -> sa.Engine:
         f"sqlite:///{path}",
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
         poolclass=sa.NullPool,
+        hide_parameters=True,  # An error's text would quote what people wrote.
     )
 
     @sa.event.listens_for(engine, "connect")

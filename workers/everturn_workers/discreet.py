@@ -1,0 +1,46 @@
+"""Keeps what people wrote out of Temporal's history and our logs, also when things go wrong.
+
+An exception's text can quote anything: a validation error its input, a driver its
+parameters. Those that we raise ourselves say what may be said; of any other, history
+and log learn the type and where it came from.
+"""
+
+import logging
+import traceback
+from typing import Any
+
+from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+
+from everturn.errors import EverturnError
+
+log = logging.getLogger(__name__)
+
+
+class Discreet(Interceptor):
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - named so by the SDK
+        return _Activity(next)
+
+
+class _Activity(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - named so by the SDK
+        try:
+            return await super().execute_activity(input)
+        except FailureError:
+            raise
+        except EverturnError as error:
+            raise ApplicationError(str(error), type=type(error).__name__) from None
+        except Exception as error:
+            name = type(error).__name__
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s in %s at\n%s", name, input.fn.__name__, where)
+            raise ApplicationError(f"{name}; the worker's log tells where.", type=name) from None
+
+
+def log_to_stderr(level: str) -> None:
+    """Log lines with a time, and nothing of HTTP clients below warnings: they print addresses."""
+    logging.basicConfig(
+        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for chatty in ("httpx", "httpcore"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
