@@ -396,7 +396,7 @@ def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str)
                 "reason": reason,
                 "text": _final_text(session, request.turn),
                 "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
-                "cost_usd": cost if priced == ended else None,
+                "cost_usd": (cost or 0.0) if priced == ended else None,
                 "steps": request.step,
             },
         )
