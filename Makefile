@@ -8,8 +8,9 @@ PYTEST_ARGS ?=
 
 .PHONY: demo test check bench install temporal clean
 
-# A turn that loses its worker in the middle of a tool call; no API key is needed.
-demo: install temporal
+# A turn that loses its worker in the middle of a tool call; no API key is needed. It obtains
+# the Temporal server itself.
+demo: install
 	@$(BIN)/python examples/demo.py
 
 test: install temporal
