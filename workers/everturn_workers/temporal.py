@@ -5,18 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.api.failure.v1 import Failure
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.converter import (
-    DataConverter,
-    DefaultFailureConverter,
-    DefaultPayloadConverter,
-    PayloadConverter,
-)
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from everturn.errors import Fenced, OwnerAlive, RuntimeUnavailable, StaleHost
+from everturn.errors import RuntimeUnavailable
 from everturn.session import TurnStart
 from everturn_activities.store import Wake
 from everturn_workers.settings import Settings
@@ -45,24 +39,6 @@ class CappedPayloadConverter(DefaultPayloadConverter):
         return payloads
 
 
-class QuietFailureConverter(DefaultFailureConverter):
-    """Keeps the texts of errors out of histories: they may quote a prompt or a result.
-
-    Ours about hosts and attempts name ids and counts only; of any other the type is told,
-    and the worker's log has the rest.
-    """
-
-    def to_failure(
-        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
-    ) -> None:
-        if not isinstance(exception, FailureError):
-            harmless = isinstance(exception, StaleHost | Fenced | OwnerAlive)
-            text = str(exception) if harmless else "The worker's log tells more."
-            told = ApplicationError(text, type=type(exception).__name__)
-            exception = told.with_traceback(exception.__traceback__)
-        super().to_failure(exception, payload_converter, failure)
-
-
 async def connect(settings: Settings, lazy: bool = False) -> Client:
     """A client of the Temporal server; a `lazy` one connects with its first call.
 
@@ -77,10 +53,7 @@ async def connect(settings: Settings, lazy: bool = False) -> Client:
         return await Client.connect(
             address,
             namespace=settings.temporal_namespace,
-            data_converter=DataConverter(
-                payload_converter_class=CappedPayloadConverter,
-                failure_converter_class=QuietFailureConverter,
-            ),
+            data_converter=DataConverter(payload_converter_class=CappedPayloadConverter),
             lazy=lazy,
         )
     except RuntimeError as error:
