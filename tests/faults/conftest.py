@@ -1,0 +1,62 @@
+"""Whole systems, each started for one test and surely ended."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from preloaded import Preloaded
+from systems import Plan, System
+
+from everturn_workers import fetch
+
+StartSystem = Callable[..., Awaitable[System]]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: the whole matrix of faults; run by `make faults`")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is long, unless -m says what to run."""
+    if config.option.markexpr:
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
+
+
+@pytest.fixture(scope="session")
+def temporal() -> Path:
+    binary = fetch.find()
+    if binary is None:
+        pytest.fail("There is no Temporal server; run `make temporal`.")
+    return binary
+
+
+@pytest.fixture(scope="session")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
+    made = Preloaded(tmp_path_factory.mktemp("preloaded"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def start_system(
+    temporal: Path, preloaded: Preloaded, tmp_path: Path
+) -> AsyncIterator[StartSystem]:
+    """Starts a system on the test's folder, with a plan for each session that it will have."""
+    made: list[System] = []
+
+    async def start(
+        plans: dict[str, Plan],
+        placement: str = "auto",
+        parts: Sequence[str] = ("model", "worker", "api"),
+        **variables: str,
+    ) -> System:
+        made.append(System(tmp_path, temporal, preloaded, plans, placement, variables))
+        await made[-1].start(parts)
+        return made[-1]
+
+    yield start
+    for system in made:
+        await system.end()
