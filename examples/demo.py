@@ -234,8 +234,8 @@ class Demo:
                 self._asked[body["call_id"]] = told = f"{name} {_values(body['arguments'])}"
                 if name in EFFECTFUL:
                     self._screen.line("running", told, "cyan")
-            case "tool_finished" if name == "call_owner" and self._kill.at:
-                told = f"{name}, which is never started twice: its probe knew the outcome"
+            case "tool_finished" if name == "call_owner" and self._kill.at and not body["failed"]:
+                told = f"{name}, never started twice: its verify function knew the outcome"
                 self._screen.line("done", told, "green")
             case "tool_finished":
                 told = f"{self._asked[body['call_id']]} -> {body['text']}"
