@@ -185,3 +185,21 @@ async def test_a_broken_workspace_ends_the_turn_with_its_own_reason(story: Story
     await story.finish(turn, outcome="failed", step=0, reason=turn.failure)
     (finished,) = await story.told("turn_finished")
     assert finished.body["reason"] == "everturn.toml line 3 is wrong; mend it."
+
+
+async def test_a_run_that_follows_begins_after_the_last_step_that_finished_calls_and_all(
+    story: Story,
+) -> None:
+    """Else a run that took one step and continues as new would take that step for ever."""
+    await story.send()
+    turn = await story.begun("run-1")
+    await story.step(turn, 1, calls=["a"])
+    assert (await story.begun("run-2", previous="run-1")).step == 0
+    turn = await story.begun("run-3", previous="run-2")
+    await story.begin_tool(turn)
+    await story.end_tool(turn)
+    followed = await story.begun("run-4", previous="run-3")
+    assert (followed.step, followed.stop) == (1, "tool_use")
+    await story.step(followed, 2)
+    done = await story.begun("run-5", previous="run-4")
+    assert (done.step, done.stop) == (2, "end_turn")

@@ -32,11 +32,24 @@ async def slow(context: ToolContext, seconds: float = 1.0) -> str:
     return "slept"
 
 
+@tool(effect="pure")
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+@tool(effect="pure")
+def huge(megabytes: int) -> str:
+    """Return a lot."""
+    return "x" * (megabytes * 1024 * 1024)
+
+
 @tool(effect="once")
 async def effect(context: ToolContext, seconds: float = 0.0) -> str:
     """Leave a line that tells of the call."""
     with (context.working_dir / "effects.log").open("a") as log:
         log.write(context.idempotency_key + "\\n")
+    (context.working_dir / "effect.began").touch()
     await asyncio.sleep(seconds)
     return "effected"
 '''

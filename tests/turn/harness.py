@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,6 +121,13 @@ async def bench(address: str, home: Path, workspace: Path, **settings: Any) -> A
         client = await connect(made)
         waker = TemporalWaker(client, made)
         yield Bench(made, runtime, client, workspace, Front(runtime.store, waker), waker)
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until something outside of this process, which tells nobody, `holds`."""
+    async with asyncio.timeout(SECONDS):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def scripted(

@@ -25,6 +25,7 @@ from everturn.session import (
     Placement,
     PrepareStep,
     SessionKey,
+    Stop,
     TurnHead,
 )
 from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, schema
@@ -224,7 +225,8 @@ def _admit(session: LockedSession, row: dict[str, Any], turn: int, step: int, pa
 
 
 def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
-    """The open turn's head before its last prepared step, which runs again as recorded."""
+    """The open turn's head after its last finished step. One that was prepared and did not
+    finish, calls and all, runs again as recorded."""
     row = _TURN.one(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
     adoptions = row.adoptions + adopted
     failure = None
@@ -248,17 +250,30 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
     spec = AgentSpec.model_validate_json(
         _SPEC.scalar(session.tx.connection, {"of_hash": row.spec_hash})
     )
-    last = _LAST_STEP.scalar(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
+    last, stop = _last_finished(session, turn)
     return TurnHead(
         tenant=session.key.tenant,
         session=session.key.session,
         turn=turn,
         epoch=session.host_epoch,
-        step=max((last or 0) - 1, 0),
+        step=last,
+        stop=stop,
         steps_max=spec.agent.steps_max,
-        cancelled=session.cancel_turn == turn,
+        cancelled=session.cancel_turn == turn or stop == "cancelled",
         failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
     )
+
+
+def _last_finished(session: LockedSession, turn: int) -> tuple[int, Stop | None]:
+    at = {"of_sid": session.sid, "of_turn": turn}
+    last: int = _LAST_STEP.scalar(session.tx.connection, at) or 0
+    if last == 0:
+        return 0, None
+    row = _STEP.one(session.tx.connection, {**at, "of_step": last})
+    calls = _RESULTS.all(session.tx.connection, {**at, "of_step": last})
+    if row.state == "done" and all(call.state == "done" for call in calls):
+        return last, row.stop
+    return last - 1, None
 
 
 def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> ContextHead:
