@@ -15,7 +15,7 @@ EventType = Literal[
     "thinking_delta",  # text
     "tool_call_delta",  # call_id, name, text (a piece of the arguments' JSON)
     "superseded",  # kind; watchers drop the deltas of this step's earlier attempts
-    "step_finished",  # stop, text, calls, usage, cost_usd, duration_seconds
+    "step_finished",  # stop, calls, usage, cost_usd, duration_seconds
     "tool_started",  # call_id, index, name, arguments (a preview)
     "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
     "cancel_accepted",  # target

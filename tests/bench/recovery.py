@@ -85,8 +85,10 @@ async def _killed(worker: WORKER, work: Callable[[], object], began: Path) -> Re
 
 async def _begun(began: Path, times: int) -> list[float]:
     """The times at which the tool began, once there are `times` of them."""
-    while True:
-        lines = began.read_text().split() if began.exists() else []
-        if len(lines) >= times:
-            return [float(line) for line in lines]
+    while len(lines := _lines(began)) < times:
         await asyncio.sleep(0.01)
+    return [float(line) for line in lines]
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().split() if file.exists() else []

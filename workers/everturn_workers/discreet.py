@@ -38,9 +38,9 @@ class _Activity(ActivityInboundInterceptor):
 
 
 def log_to_stderr(level: str) -> None:
-    """Log lines with a time, and nothing of HTTP clients below warnings: they print addresses."""
+    """Log lines with a time, and of libraries no more than warnings: some print addresses."""
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for chatty in ("httpx", "httpcore"):
+    for chatty in ("httpx", "httpcore", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -120,6 +120,8 @@ class ChatCompletionsGateway:
                     keepalive_expiry=30,
                 ),
                 follow_redirects=False,
+                # A proxy of the environment is for the network, not for this machine.
+                mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")},
             )
         return self._client
 

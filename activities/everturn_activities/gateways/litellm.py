@@ -38,6 +38,8 @@ _KEY_VARIABLES = {
     "huggingface": "HF_TOKEN",
 }
 _PREFIXES = re.compile(r"^((litellm\.)?\w*(Error|Exception)\s*[:-]\s*)+")
+# aiohttp names Python objects in its messages, such as " ssl:<ssl.SSLContext object at 0x7f...>".
+_OBJECTS = re.compile(r" ?\w*:?<[^<>]* object at 0x[0-9a-f]+>")
 
 _wire: ContextVar[Wire | None] = ContextVar("everturn_wire", default=None)
 
@@ -181,7 +183,7 @@ def _incomplete(called: Called, wire: Wire) -> EverturnError:
 
 
 def _classified(called: Called, wire: Wire, error: Exception) -> EverturnError:
-    text = _PREFIXES.sub("", str(getattr(error, "message", "") or error))
+    text = _OBJECTS.sub("", _PREFIXES.sub("", str(getattr(error, "message", "") or error)))
     if "LLM Provider NOT provided" in text:
         return UnknownModel(f"No provider serves model {called.model!r}; check its prefix.")
     for cause in (error, error.__cause__, error.__context__):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from everturn_workers.cli import options
+from everturn_workers.cli.figures import shown_cost
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -147,7 +148,7 @@ def _print(table: "Table") -> None:
 
 
 def _cost(usage: "UsageView") -> str:
-    return "unknown" if usage.cost_usd is None else f"${usage.cost_usd:.4f}"
+    return shown_cost(usage.cost_usd)
 
 
 def _seconds(seconds: float | None) -> str:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from everturn.events import Event
 from everturn.reading import ToolReading, Transcript, TurnResult
+from everturn_workers.cli.figures import shown_cost
 
 ARGUMENTS_CHARACTERS = 100
 
@@ -178,7 +179,7 @@ def printable(text: str) -> str:
 
 
 def usage_line(result: TurnResult, seconds: float) -> str:
-    cost = "cost unknown" if result.cost_usd is None else f"${result.cost_usd:.4f}"
+    cost = "cost unknown" if result.cost_usd is None else shown_cost(result.cost_usd)
     usage = result.usage
     return (
         f"{result.outcome}: {_count(result.steps, 'step')}, {usage.input_tokens:,} tokens in,"
