@@ -85,9 +85,11 @@ async def _killed(worker: WORKER, work: Callable[[], object], began: Path) -> Re
 
 async def _begun(began: Path, times: int) -> list[float]:
     """The times at which the tool began, once there are `times` of them."""
-    while len(lines := _lines(began)) < times:
+    while True:
+        lines = _lines(began)
+        if len(lines) >= times:
+            return [float(line) for line in lines]
         await asyncio.sleep(0.01)
-    return [float(line) for line in lines]
 
 
 def _lines(file: Path) -> list[str]:
