@@ -154,7 +154,7 @@ class Watched:
         self.events = events
         self._watching = watching
 
-    async def saw(self, kind: str, step: int = 0, **body: Any) -> Event:
+    async def saw(self, kind: str, step: int = 0, seconds: float = SECONDS, **body: Any) -> Event:
         """The first event of that kind, once it is seen."""
 
         def found() -> Event | None:
@@ -164,7 +164,7 @@ class Watched:
                     return event
             return None
 
-        return await until(found)
+        return await until(found, seconds)
 
     async def finished(self) -> list[Event]:
         """All events, once the turn has ended."""
