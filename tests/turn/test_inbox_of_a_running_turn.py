@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -142,11 +143,11 @@ async def test_a_cancel_ends_the_whole_process_group_of_a_command(made: Bench) -
     gateway = scripted(calls("run_command", command=command), says("never"))
     async with made.worker(gateway):
         await made.send(key, "wait")
-        await eventually(lambda: len(processes_named(marker)) == 2)
+        await eventually(lambda: len(sleeping(marker)) == 2)
         async with asyncio.timeout(5):
             await made.cancel(key)
             await made.until(key, "turn_finished")
-    await eventually(lambda: not processes_named(marker))
+    await eventually(lambda: not sleeping(marker))
 
 
 async def test_a_cancel_before_the_turn_began_leaves_the_model_alone(made: Bench) -> None:
@@ -227,12 +228,11 @@ def deltas(events: list[Event]) -> str:
     return "".join(text.values())
 
 
-def processes_named(marker: str) -> list[str]:
+def sleeping(seconds: str) -> list[str]:
+    """The processes `sleep seconds` of this machine."""
     found = []
     for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit() and marker in Path(f"/proc/{entry}/cmdline").read_text():
+        with suppress(OSError):
+            if Path(f"/proc/{entry}/cmdline").read_text() == f"sleep\0{seconds}\0":
                 found.append(entry)
-        except OSError:
-            continue
     return found
