@@ -143,6 +143,7 @@ async def test_finish_decides_anew_whether_it_lets_go(story: Story) -> None:
     assert not (await story.finish(turn)).more
     await story.send("two")
     assert (await story.finish(turn)).more
+    assert isinstance(await story.begin("other"), TakeoverNeeded)
     assert len(await story.told("turn_finished")) == 1
     assert (await story.begun("run-2", previous="run-1")).turn == 2
 

@@ -52,6 +52,17 @@ async def effect(context: ToolContext, seconds: float = 0.0) -> str:
     (context.working_dir / "effect.began").touch()
     await asyncio.sleep(seconds)
     return "effected"
+
+
+def _transferred(context: ToolContext) -> str | None:
+    return "it went through" if (context.working_dir / "went.through").exists() else None
+
+
+@tool(effect="once", verify=_transferred)
+async def transfer(context: ToolContext) -> str:
+    """Move money."""
+    (context.working_dir / "transfers.log").open("a").write("x")
+    return "moved"
 '''
 
 

@@ -1,0 +1,90 @@
+"""A `once` tool whose worker was lost in the middle: never started again, never passed over."""
+
+import pytest
+from harness import Bench, calls, eventually, says, scripted
+
+from everturn.events import Event
+from everturn.session import SessionKey
+from everturn_activities.store import Caller, ToolStarted
+from everturn_workers.locks import WorkerLock
+
+
+async def interrupted(made: Bench, tool: str, owner: str) -> SessionKey:
+    """A session whose first step asked for `tool`, which `owner` has begun and not ended."""
+    key = await made.session()
+    store = made.runtime.store
+    begin = type(store).begin_tool
+
+    async def begun_by_another(*given: object, **more: object) -> object:
+        # Another worker was quicker by an instant, and wrote its intent first.
+        store.begin_tool = begin.__get__(store)  # type: ignore[method-assign]
+        _, turn, step, index, epoch, _, once = (key, *given[1:])
+        first = await store.begin_tool(key, turn, step, index, epoch, Caller(owner, "n"), once)  # type: ignore[arg-type]
+        assert isinstance(first, ToolStarted)
+        return await store.begin_tool(*given, **more)  # type: ignore[arg-type]
+
+    store.begin_tool = begun_by_another  # type: ignore[method-assign]
+    return key
+
+
+def result(events: list[Event]) -> tuple[bool, str]:
+    (finished,) = [e for e in events if e.type == "tool_finished"]
+    return finished.body["failed"], finished.body["text"]
+
+
+async def test_the_outcome_of_a_call_whose_worker_died_is_unknown_and_it_is_not_run(
+    made: Bench,
+) -> None:
+    gateway = scripted(calls("effect"), says("I will find out"))
+    async with made.worker(gateway) as instance:
+        key = await interrupted(made, "effect", f"{instance.split('-')[0]}-dead")
+        await made.send(key, "go")
+        events = await made.until(key, "turn_finished")
+    failed, text = result(events)
+    assert failed
+    assert "outcome of this call is unknown" in text
+    assert not (made.workspace / "effects.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("went_through", "failed", "said"),
+    [(True, False, "it went through"), (False, True, "before it had any effect")],
+)
+async def test_the_tools_own_probe_tells_what_became_of_a_call(
+    made: Bench, went_through: bool, failed: bool, said: str
+) -> None:
+    if went_through:
+        (made.workspace / "went.through").touch()
+    gateway = scripted(calls("transfer"), says("fine"))
+    async with made.worker(gateway) as instance:
+        key = await interrupted(made, "transfer", f"{instance.split('-')[0]}-dead")
+        await made.send(key, "go")
+        events = await made.until(key, "turn_finished")
+    assert result(events)[0] is failed
+    assert said in result(events)[1]
+    assert not (made.workspace / "transfers.log").exists()
+
+
+async def test_a_call_of_a_living_worker_is_waited_for(made: Bench) -> None:
+    gateway = scripted(calls("effect"), says("done"))
+    run_dir = made.settings.home / "run"
+    async with made.worker(gateway) as instance:
+        owner = f"{instance.split('-')[0]}-alive"
+        with WorkerLock(run_dir, owner):
+            key = await interrupted(made, "effect", owner)
+            await made.send(key, "go")
+            await made.until(key, "tool_started")
+            handle = made.client.get_workflow_handle(key.workflow_id)
+
+            async def refused() -> bool:
+                pending = (await handle.describe()).raw_description.pending_activities
+                return any("OwnerAlive" in p.last_failure.message
+                           or p.last_failure.application_failure_info.type == "OwnerAlive"
+                           for p in pending)  # fmt: skip
+
+            while not await refused():
+                pass
+            assert not [e for e in await made.events(key) if e.type == "tool_finished"]
+        events = await made.until(key, "turn_finished")
+    assert "unknown" in result(events)[1]
+    await eventually(lambda: not (made.workspace / "effects.log").exists())
