@@ -48,7 +48,5 @@ class Workspaces:
     ) -> ToolOutcome:
         return await call_tool(tool, spec, arguments, malformed, context)
 
-    async def verify(
-        self, tool: Tool, spec: ToolSpec, context: ToolContext
-    ) -> ToolOutcome | None:
+    async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, context)

@@ -5,7 +5,7 @@ import json
 import signal
 
 import pytest
-from conftest import ended
+from commands import ended
 
 from everturn.errors import UnknownSession
 from everturn.session import SessionKey

@@ -1,15 +1,13 @@
 """Whole systems, each started for one test and surely ended."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from preloaded import Preloaded
-from systems import Plan, System
+from systems import Plan, StartSystem, System
 
 from everturn_workers import fetch
-
-StartSystem = Callable[..., Awaitable[System]]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -433,3 +433,7 @@ async def until_async(look: Callable[[], Awaitable[T | None]], seconds: float = 
         while not (result := await look()):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         return result
+
+
+StartSystem = Callable[..., Awaitable[System]]
+"""The fixture `start_system`."""

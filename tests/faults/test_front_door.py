@@ -5,8 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from conftest import StartSystem
-from systems import SHORT, Plan, prompt
+from systems import SHORT, Plan, StartSystem, prompt
 
 KILLING = str(Path(__file__).with_name("killing_api.py"))
 PLANS = {"order": Plan(steps=SHORT)}

@@ -1,8 +1,7 @@
 """SIGKILL where one step ends and the next begins: one turn that loses a process at each."""
 
 import pytest
-from conftest import StartSystem
-from systems import Plan, System, Watched
+from systems import Plan, StartSystem, System, Watched
 
 PLAN = Plan(held=frozenset({1, 2, 3}), gated=frozenset({"charged", "slow"}))
 BOUNDARIES = (

@@ -10,9 +10,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import StartSystem
 from evidence import Evidence
-from systems import SECONDS, SHORT, Plan, Program, System, final_text, prompt, until, until_async
+from systems import (
+    SECONDS,
+    SHORT,
+    Plan,
+    Program,
+    StartSystem,
+    System,
+    final_text,
+    prompt,
+    until,
+    until_async,
+)
 
 from everturn.events import Event
 from everturn.messages import user_text

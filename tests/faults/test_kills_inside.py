@@ -1,8 +1,7 @@
 """SIGKILL while turns stand inside every kind of call: all end as if nothing had been."""
 
 import pytest
-from conftest import StartSystem
-from systems import Plan, System, Watched
+from systems import Plan, StartSystem, System, Watched
 
 PLANS = {
     "first-stream": Plan(held=frozenset({1})),

@@ -3,8 +3,7 @@
 import os
 import signal
 
-from conftest import StartSystem
-from systems import Plan, until
+from systems import Plan, StartSystem, until
 
 from everturn_workers.supervisor import running
 

@@ -6,10 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import StartSystem
-from systems import SHORT, Plan, Program, until
+from systems import SHORT, Plan, Program, StartSystem, until
 
-TAKEOVER_SECONDS = 90.0
+TAKEOVER_SECONDS = 180.0
 PLANS = {
     "stream": Plan(held=frozenset({1}), steps=SHORT),
     "slow": Plan(gated=frozenset({"slow"})),

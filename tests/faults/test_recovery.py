@@ -4,8 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import StartSystem
-from systems import SHORT, Plan, System, until
+from systems import SHORT, Plan, StartSystem, System, until
 from temporalio.api.history.v1 import HistoryEvent
 
 STREAM = Plan(held=frozenset({1}), steps=SHORT)

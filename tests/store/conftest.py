@@ -1,11 +1,11 @@
 """Every implementation of the store and the event log, each with a session to tell of."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from stories import Clock, Story
+from stories import Clock, Open, Story
 
 from everturn.session import SessionKey
 from everturn_activities.event_log.sql import SqlEventLog
@@ -32,9 +32,6 @@ async def on_sqlite(folder: Path) -> AsyncIterator[Story]:
     finally:
         await store.close()
         await wakeups.close()
-
-
-Open = Callable[[Path], AbstractAsyncContextManager[Story]]
 
 
 @pytest.fixture(params=[pytest.param(on_sqlite, id="sqlite")])

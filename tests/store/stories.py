@@ -1,8 +1,10 @@
 """A session's life told in short steps, straight against a store."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from everturn.agents import Agent, AgentSpec
 from everturn.events import Draft, Event
@@ -184,3 +186,7 @@ def delta(text: str, number: int, attempt: int = 1, step: int = 1, turn: int = 1
         attempt=attempt,
         body={"text": text},
     )
+
+
+Open = Callable[[Path], AbstractAsyncContextManager[Story]]
+"""Opens one more process's worth of store and log on a folder."""

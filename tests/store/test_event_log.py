@@ -6,8 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import Open
-from stories import Story, delta
+from stories import Open, Story, delta
 
 from everturn.errors import UnknownSession
 from everturn.events import Event

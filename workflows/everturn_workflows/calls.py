@@ -28,14 +28,14 @@ with workflow.unsafe.imports_passed_through():
     from everturn_activities.tools import ToolActivities
     from everturn_activities.turn import TurnActivities
 
-# A run that no longer hosts its session, or an attempt that was overtaken, must not go on.
-STALE = ("StaleHost", "Fenced")
+# A run that no longer hosts its session must not go on.
+STALE = "StaleHost"
 
 # The store is away: it comes back, and nothing may be given up meanwhile.
 STORE_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=100),
     maximum_interval=timedelta(seconds=5),
-    non_retryable_error_types=[*STALE, "UnknownSession"],
+    non_retryable_error_types=[STALE, "UnknownSession"],
 )
 STORE_SECONDS = timedelta(seconds=30)
 
@@ -45,7 +45,7 @@ MODEL_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=500),
     maximum_interval=timedelta(seconds=30),
     maximum_attempts=10,
-    non_retryable_error_types=[*STALE, "ModelRefused", "ContextOverflow", "UnknownModel"],
+    non_retryable_error_types=[STALE, "ModelRefused", "ContextOverflow", "UnknownModel"],
 )
 MODEL_ATTEMPT_SECONDS = timedelta(minutes=15)
 MODEL_ALL_SECONDS = timedelta(hours=2)
@@ -55,7 +55,7 @@ TOOL_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=100),
     maximum_interval=timedelta(seconds=1),
     backoff_coefficient=1.5,
-    non_retryable_error_types=list(STALE),
+    non_retryable_error_types=[STALE],
 )
 TOOL_MARGIN_SECONDS = 30.0
 
@@ -137,7 +137,7 @@ def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityH
 
 def is_stale(error: ActivityError) -> bool:
     """Whether the run must end because its session went on without it."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type in STALE
+    return isinstance(error.cause, ApplicationError) and error.cause.type == STALE
 
 
 def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:

@@ -79,8 +79,14 @@ class SqliteDatabase:
         self._told = told
         self._clock = clock
         self._engine = _engine(path)
-        with self._engine.begin() as connection:
-            migrate(connection)
+        try:
+            with self._engine.begin() as connection:
+                migrate(connection)
+        except sa.exc.OperationalError as error:
+            raise RuntimeUnavailable(
+                f"The store {path} cannot be opened ({error.orig}); end whatever holds it, or"
+                " set EVERTURN_DATABASE_URL to another file."
+            ) from None
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-read")
         self._local = threading.local()
