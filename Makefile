@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test check bench install temporal clean
+.PHONY: demo test faults check bench install temporal clean
 
 # A turn that loses its worker in the middle of a tool call; no API key is needed. It obtains
 # the Temporal server itself.
@@ -16,6 +16,10 @@ demo: install
 test: install temporal
 	@command -v bwrap >/dev/null || echo "Tests of run_command are skipped: install bubblewrap (apt-get install bubblewrap)." >&2
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
+
+# The longer proofs too: every kill, and a thousand races.
+faults: install temporal
+	$(BIN)/pytest -n 2 -m "long or not long" tests/faults tests/turn $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check

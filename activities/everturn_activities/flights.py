@@ -1,6 +1,7 @@
 """Running calls of this process: one execution a call, and cancelled as soon as its turn is."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -9,6 +10,8 @@ from everturn.errors import TurnCancelled
 from everturn.session import SessionKey
 from everturn_activities.store import Store
 from everturn_activities.wakeups import WakeUps, cancels, changed
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -77,5 +80,9 @@ class CancelWatch:
         with self._wakeups.waiting(cancels(key)) as event:
             while True:
                 await changed(event)
-                if await self._store.cancelled(key, turn):
-                    return
+                try:
+                    if await self._store.cancelled(key, turn):
+                        return
+                except Exception as error:
+                    # The store is away for a moment: no reason to end a call that runs.
+                    log.warning("cancels cannot be seen: %s", type(error).__name__)

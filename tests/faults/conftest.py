@@ -10,19 +10,6 @@ from systems import Plan, StartSystem, System
 from everturn_workers import fetch
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "long: the whole matrix of faults; run by `make faults`")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is long, unless -m says what to run."""
-    if config.option.markexpr:
-        return
-    long = [item for item in items if item.get_closest_marker("long")]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
-
-
 @pytest.fixture(scope="session")
 def temporal() -> Path:
     binary = fetch.find()

@@ -34,7 +34,15 @@ from everturn.session import (
     TurnHead,
 )
 from everturn_activities.gateways import Usage
-from everturn_activities.store import Idle, Inbound, TakeoverNeeded, inbox, journal, schema, turns
+from everturn_activities.store import (
+    Idle,
+    Inbound,
+    TakeoverNeeded,
+    inbox,
+    model_journal,
+    schema,
+    turns,
+)
 from everturn_activities.store.database import Tx
 
 KEY = SessionKey("default", "s")
@@ -147,7 +155,7 @@ class Session(RuleBasedStateMachine):
         """Its attempt begins, and may end long after another one began."""
         run = self.open
         try:
-            begun = self.do(lambda tx: journal.begin_model_call(tx, run.context, "m", ME))
+            begun = self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME))
         except StaleHost:
             self.close(run)
             return
@@ -228,7 +236,7 @@ class Session(RuleBasedStateMachine):
         stop = "tool_use" if more else "end_turn"
         head = StepHead(context.step, stop, [ToolHead(0, "t", "inline", 1.0)] * len(asked))
         made = self.do(
-            lambda tx: journal.complete_model_call(
+            lambda tx: model_journal.complete_model_call(
                 tx, context, attempt, message, 1, stop, Usage(), None, head, []
             )
         )
@@ -271,7 +279,7 @@ class Session(RuleBasedStateMachine):
             run.stage = "reply"
 
     def _reply(self, run: Run) -> None:
-        begun = self.do(lambda tx: journal.begin_model_call(tx, run.context, "m", ME))
+        begun = self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME))
         if not isinstance(begun, StepHead):
             begun = self.reply(run.context, begun.attempt, run.context.step < 3)
         run.head = run.head.after(begun)

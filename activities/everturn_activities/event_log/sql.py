@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from everturn.errors import UnknownSession
 from everturn.events import Draft, Event
 from everturn.session import SessionKey
-from everturn_activities.store import journal, schema
+from everturn_activities.store import model_journal, schema
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.locked import LockedSession, unknown
 from everturn_activities.store.statement import Statement
@@ -45,8 +45,8 @@ class SqlEventLog:
     ) -> None:
         def change(tx: Tx) -> None:
             session = LockedSession(tx, key)
-            journal.fence_model_call(session, turn, step, attempt)
-            journal.tell_once(session, drafts)
+            model_journal.fence_model_call(session, turn, step, attempt)
+            model_journal.tell_once(session, drafts)
             session.save()
 
         await self._database.write(change)

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from everturn.errors import StaleHost, UnknownSession
+from everturn.errors import Fenced, StaleHost, UnknownSession
 from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
@@ -82,6 +82,11 @@ class LockedSession:
                 f"Turn {turn} of session {self.key.session} is hosted at epoch {self.host_epoch}"
                 f" with turn {self.open_turn} open, not at epoch {epoch}."
             )
+
+    def demand_open(self, turn: int) -> None:
+        """Raise Fenced where `turn` is over: its transcript and its events are closed."""
+        if self.open_turn != turn:
+            raise Fenced(f"Turn {turn} of session {self.key.session} is over.")
 
     def tell(self, draft: Draft) -> None:
         """Give `draft` the next number of the session's event log."""

@@ -48,9 +48,10 @@ from everturn_activities.store import (
     UnfinishedCall,
     Wake,
     inbox,
-    journal,
+    model_journal,
     reads,
     schema,
+    tool_journal,
     turns,
 )
 from everturn_activities.store.database import Database, Tx
@@ -222,7 +223,7 @@ class SqlStore:
         self, context: ContextHead, model: str, caller: Caller
     ) -> CallStarted | StepHead:
         return await self._database.write(
-            lambda tx: journal.begin_model_call(tx, context, model, caller)
+            lambda tx: model_journal.begin_model_call(tx, context, model, caller)
         )
 
     async def complete_model_call(
@@ -238,7 +239,7 @@ class SqlStore:
     ) -> StepHead:
         tokens = self._count(message)
         return await self._database.write(
-            lambda tx: journal.complete_model_call(
+            lambda tx: model_journal.complete_model_call(
                 tx, context, attempt, message, tokens, stop, usage, cost_usd, step, deltas
             )
         )
@@ -247,14 +248,14 @@ class SqlStore:
         self, context: ContextHead, attempt: int, reason: str, final: bool
     ) -> None:
         await self._database.write(
-            lambda tx: journal.fail_model_call(tx, context, attempt, reason, final)
+            lambda tx: model_journal.fail_model_call(tx, context, attempt, reason, final)
         )
 
     # The journal of tool calls.
 
     async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]:
         return await self._database.read(
-            lambda connection: journal.tool_calls(
+            lambda connection: tool_journal.tool_calls(
                 connection, reads.sid_of(connection, key), turn, step
             )
         )
@@ -270,7 +271,7 @@ class SqlStore:
         once: bool,
     ) -> ToolStarted | ToolInterrupted | ToolResult:
         return await self._database.write(
-            lambda tx: journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
+            lambda tx: tool_journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
         )
 
     async def complete_tools(
@@ -278,7 +279,7 @@ class SqlStore:
     ) -> None:
         counted = [(one, self._count(ToolMessage(results=(one.result,)))) for one in done]
         await self._database.write(
-            lambda tx: journal.complete_tools(tx, key, turn, step, epoch, counted)
+            lambda tx: tool_journal.complete_tools(tx, key, turn, step, epoch, counted)
         )
 
     # What dead workers left.

@@ -1,0 +1,237 @@
+"""The journal of model calls: attempts counted, replies written once, late writers fenced."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import Fenced
+from everturn.events import Draft
+from everturn.messages import AssistantMessage
+from everturn.session import ContextHead, SessionKey, StepHead, Stop, ToolHead
+from everturn_activities.gateways import Usage
+from everturn_activities.store import Caller, CallStarted, schema, tool_journal
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement
+from everturn_activities.store.turns import ASSISTANT_PART
+
+_sid: sa.BindParameter[int] = sa.bindparam("of_sid")
+_steps = schema.steps
+_one_step = sa.and_(
+    _steps.c.sid == _sid,
+    _steps.c.turn == sa.bindparam("of_turn"),
+    _steps.c.step == sa.bindparam("of_step"),
+)
+
+_STEP = Statement(sa.select(_steps).where(_one_step))
+_BEGIN_STEP = Statement(
+    sa.update(_steps)
+    .where(_one_step)
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in ("state", "attempt", "model", "worker", "task_token", "started_at")
+        }
+    )
+)
+_END_STEP = Statement(
+    sa.update(_steps)
+    .where(_one_step)
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in (
+                "state",
+                "ended_at",
+                "stop",
+                "head",
+                "error",
+                "input_tokens",
+                "output_tokens",
+                "cached_tokens",
+                "reasoning_tokens",
+                "cost_usd",
+            )
+        }
+    )
+)
+_FAIL_STEP = Statement(
+    sa.update(_steps)
+    .where(_one_step)
+    .values(state="failed", error=sa.bindparam("error"), task_token=None)
+)
+_KNOWN = Statement(
+    sa.select(schema.events.c.event_id).where(
+        schema.events.c.sid == _sid, schema.events.c.event_id == sa.bindparam("of_event")
+    )
+)
+
+
+def begin_model_call(
+    tx: Tx, context: ContextHead, model: str, caller: Caller
+) -> CallStarted | StepHead:
+    """Count an attempt, or return the reply that is already paid for."""
+    session = LockedSession(tx, SessionKey(context.tenant, context.session))
+    key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    row = _STEP.one(tx.connection, key)
+    if row.state == "done":
+        return step_head(row.head)
+    session.demand_host(context.turn, context.epoch)
+    attempt = row.attempt + 1
+    _BEGIN_STEP.run(
+        tx.connection,
+        {
+            **key,
+            "state": "started",
+            "attempt": attempt,
+            "model": model,
+            "worker": caller.worker,
+            "task_token": caller.task_token,
+            "started_at": tx.now,
+        },
+    )
+    name = f"turn/{context.turn}/step/{context.step}/attempt/{attempt}"
+    if attempt > 1:
+        session.tell(
+            Draft(
+                id=f"{name}/superseded",
+                type="superseded",
+                turn=context.turn,
+                step=context.step,
+                attempt=attempt,
+            )
+        )
+    session.tell(
+        Draft(
+            id=f"{name}/started",
+            type="step_started",
+            turn=context.turn,
+            step=context.step,
+            attempt=attempt,
+            body={
+                "model": model,
+                "placement": context.placement,
+                "context_tokens": context.tokens,
+            },
+        )
+    )
+    session.save()
+    return CallStarted(attempt)
+
+
+def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:
+    """The step's row if `attempt` is the one under way, else Fenced.
+
+    An older host may still write: what it paid for stands as long as nobody began anew.
+    """
+    session.demand_open(turn)
+    row = _STEP.one(
+        session.tx.connection, {"of_sid": session.sid, "of_turn": turn, "of_step": step}
+    )
+    if row.attempt != attempt or row.state != "started":
+        raise Fenced(
+            f"Attempt {attempt} of turn {turn} step {step} is over:"
+            f" attempt {row.attempt} is {row.state}."
+        )
+    return row
+
+
+def tell_once(session: LockedSession, drafts: Sequence[Draft]) -> None:
+    """Tell those of `drafts` that are not in the log: a write that failed may be there."""
+    for draft in drafts:
+        at = {"of_sid": session.sid, "of_event": draft.id}
+        if _KNOWN.first(session.tx.connection, at) is None:
+            session.tell(draft)
+
+
+def complete_model_call(
+    tx: Tx,
+    context: ContextHead,
+    attempt: int,
+    message: AssistantMessage,
+    tokens: int,
+    stop: Stop,
+    usage: Usage,
+    cost_usd: float | None,
+    head: StepHead,
+    deltas: Sequence[Draft],
+) -> StepHead:
+    """Write the last deltas, reply, calls and usage in one transaction: from here it is paid."""
+    session = LockedSession(tx, SessionKey(context.tenant, context.session))
+    key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    row = fence_model_call(session, context.turn, context.step, attempt)
+    tell_once(session, deltas)
+    if message.parts:
+        session.append(message, context.turn, context.step, ASSISTANT_PART, tokens)
+    if head.calls:
+        tool_journal.propose(session, context, message, head.calls)
+    _END_STEP.run(
+        tx.connection,
+        {
+            **key,
+            "state": "done",
+            "ended_at": tx.now,
+            "stop": stop,
+            "head": json.dumps(asdict(head)),
+            "error": None,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
+            "cost_usd": cost_usd,
+        },
+    )
+    session.tell(
+        Draft(
+            id=f"turn/{context.turn}/step/{context.step}/finished",
+            type="step_finished",
+            turn=context.turn,
+            step=context.step,
+            attempt=attempt,
+            body={
+                "stop": stop,
+                "calls": [call.name for call in head.calls],
+                "usage": {
+                    "input_tokens": usage.input_tokens,
+                    "output_tokens": usage.output_tokens,
+                    "cached_tokens": usage.cached_tokens,
+                    "reasoning_tokens": usage.reasoning_tokens,
+                    "estimated": usage.estimated,
+                },
+                "cost_usd": cost_usd,
+                "duration_seconds": round(tx.now - row.started_at, 4),
+            },
+        )
+    )
+    session.save()
+    return head
+
+
+def fail_model_call(tx: Tx, context: ContextHead, attempt: int, reason: str, final: bool) -> None:
+    """Keep why an attempt failed, and tell it; a late attempt changes nothing."""
+    session = LockedSession(tx, SessionKey(context.tenant, context.session))
+    try:
+        fence_model_call(session, context.turn, context.step, attempt)
+    except Fenced:
+        return
+    at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    _FAIL_STEP.run(tx.connection, {**at, "error": reason})
+    session.tell(
+        Draft(
+            id=f"turn/{context.turn}/step/{context.step}/attempt/{attempt}/failed",
+            type="status",
+            turn=context.turn,
+            step=context.step,
+            attempt=attempt,
+            body={"text": reason if final else f"{reason} Trying again."},
+        )
+    )
+    session.save()
+
+
+def step_head(text: str) -> StepHead:
+    made = json.loads(text)
+    return StepHead(**{**made, "calls": [ToolHead(**call) for call in made["calls"]]})

@@ -1,0 +1,235 @@
+"""The journal of tool calls: intents before effects, the first result of a call stands."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import Fenced
+from everturn.events import Draft
+from everturn.messages import AssistantMessage, ToolResult
+from everturn.session import ContextHead, SessionKey, ToolHead
+from everturn_activities.store import (
+    Caller,
+    CompletedTool,
+    StoredCall,
+    ToolInterrupted,
+    ToolStarted,
+    schema,
+)
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement, insert
+from everturn_activities.store.turns import result_of
+
+ARGUMENTS_PREVIEW_CHARACTERS = 300
+RESULT_PREVIEW_CHARACTERS = 500
+
+_sid: sa.BindParameter[int] = sa.bindparam("of_sid")
+_calls = schema.tool_calls
+_of_step = sa.and_(
+    _calls.c.sid == _sid,
+    _calls.c.turn == sa.bindparam("of_turn"),
+    _calls.c.step == sa.bindparam("of_step"),
+)
+_one_call = sa.and_(_of_step, _calls.c.idx == sa.bindparam("of_index"))
+
+_CALLS = Statement(sa.select(_calls).where(_of_step).order_by(_calls.c.idx))
+_CALL = Statement(sa.select(_calls).where(_one_call))
+_PROPOSE = insert(_calls)
+_BEGIN_CALL = Statement(
+    sa.update(_calls)
+    .where(_one_call)
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in ("state", "attempt", "worker", "nonce", "task_token", "started_at")
+        }
+    )
+)
+_END_CALL = Statement(
+    sa.update(_calls)
+    .where(_one_call)
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in ("state", "ended_at", "duration_seconds", "result", "failed", "tokens")
+        }
+    )
+)
+
+
+def tool_calls(connection: sa.Connection, sid: int, turn: int, step: int) -> list[StoredCall]:
+    rows = _CALLS.all(connection, {"of_sid": sid, "of_turn": turn, "of_step": step})
+    return [_stored(row) for row in rows]
+
+
+def propose(
+    session: LockedSession, context: ContextHead, message: AssistantMessage, heads: list[ToolHead]
+) -> None:
+    """Journal a reply's calls before any runs; those beyond `heads` are answered here."""
+    for index, call in enumerate(message.tool_calls):
+        runs = index < len(heads)
+        _PROPOSE.run(
+            session.tx.connection,
+            {
+                "sid": session.sid,
+                "turn": context.turn,
+                "step": context.step,
+                "idx": index,
+                "call_id": call.id,
+                "name": call.name,
+                "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                "malformed": call.malformed,
+                "placement": heads[index].placement if runs else "inline",
+                "state": "proposed" if runs else "done",
+                "result": None if runs else _beyond(len(heads)),
+                "failed": 0 if runs else 1,
+            },
+        )
+
+
+def _beyond(most: int) -> str:
+    return f"The call did not run: one step runs {most} calls at most; ask for it in the next."
+
+
+def begin_tool(
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    step: int,
+    index: int,
+    epoch: int,
+    caller: Caller,
+    once: bool,
+) -> ToolStarted | ToolInterrupted | ToolResult:
+    """Write the intent row of a call before its effect.
+
+    A `once` call with an intent and no result never starts again: it is interrupted,
+    unless the intent is this very execution's own, whose COMMIT was not acknowledged.
+    """
+    session = LockedSession(tx, key)
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    row = _CALL.one(tx.connection, at)
+    if row.state == "done":
+        return result_of(row)
+    session.demand_host(turn, epoch)
+    if row.state == "started" and row.nonce == caller.nonce:
+        return ToolStarted(row.attempt, _stored(row))
+    if once and row.state == "started":
+        return ToolInterrupted(row.attempt, _stored(row))
+    attempt = row.attempt + 1
+    _BEGIN_CALL.run(
+        tx.connection,
+        {
+            **at,
+            "state": "started",
+            "attempt": attempt,
+            "worker": caller.worker,
+            "nonce": caller.nonce,
+            "task_token": caller.task_token,
+            "started_at": tx.now,
+        },
+    )
+    call = _stored(row)
+    session.tell(_started(turn, step, attempt, call))
+    session.save()
+    return ToolStarted(attempt, call)
+
+
+def complete_tools(
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    step: int,
+    epoch: int,
+    done: Sequence[tuple[CompletedTool, int]],
+) -> None:
+    """Record ended calls with their token counts; the first result of a call stands.
+
+    A call with attempt 0 had no intent row (it could be run again at no harm): its
+    beginning is told here. Raises Fenced when a newer attempt of a call has begun or the
+    turn is over.
+    """
+    session = LockedSession(tx, key)
+    for completed, tokens in done:
+        at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": completed.index}
+        row = _CALL.one(tx.connection, at)
+        if row.state == "done":
+            continue
+        session.demand_open(turn)
+        if row.attempt != completed.attempt:
+            raise Fenced(
+                f"Attempt {completed.attempt} of call {completed.index} in turn {turn}"
+                f" step {step} is over: attempt {row.attempt} has begun."
+            )
+        if completed.attempt == 0:
+            session.demand_host(turn, epoch)
+            session.tell(_started(turn, step, 1, _stored(row)))
+        _END_CALL.run(
+            tx.connection,
+            {
+                **at,
+                "state": "done",
+                "ended_at": tx.now,
+                "duration_seconds": completed.duration_seconds,
+                "result": completed.result.text,
+                "failed": int(completed.result.failed),
+                "tokens": tokens,
+            },
+        )
+        session.tell(
+            Draft(
+                id=f"turn/{turn}/step/{step}/call/{completed.index}/finished",
+                type="tool_finished",
+                turn=turn,
+                step=step,
+                attempt=max(completed.attempt, 1),
+                body={
+                    "call_id": completed.result.call_id,
+                    "index": completed.index,
+                    "name": completed.result.name,
+                    "failed": completed.result.failed,
+                    "text": _short(completed.result.text, RESULT_PREVIEW_CHARACTERS),
+                    "duration_seconds": round(completed.duration_seconds, 4),
+                },
+            )
+        )
+    session.save()
+
+
+def _started(turn: int, step: int, attempt: int, call: StoredCall) -> Draft:
+    arguments = call.malformed or json.dumps(call.arguments, ensure_ascii=False)
+    return Draft(
+        id=f"turn/{turn}/step/{step}/call/{call.index}/attempt/{attempt}/started",
+        type="tool_started",
+        turn=turn,
+        step=step,
+        attempt=attempt,
+        body={
+            "call_id": call.call_id,
+            "index": call.index,
+            "name": call.name,
+            "arguments": _short(arguments, ARGUMENTS_PREVIEW_CHARACTERS),
+        },
+    )
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _stored(row: Any) -> StoredCall:
+    return StoredCall(
+        index=row.idx,
+        call_id=row.call_id,
+        name=row.name,
+        arguments=json.loads(row.arguments),
+        malformed=row.malformed,
+        state=row.state,
+        attempt=row.attempt,
+        worker=row.worker,
+        started_at=row.started_at,
+        result=result_of(row) if row.state == "done" else None,
+    )
