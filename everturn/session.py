@@ -106,7 +106,8 @@ class PrepareStep:
 
 @dataclass(frozen=True)
 class ContextHead:
-    """A prepared step. `upto` is the position of the last message in the context."""
+    """A prepared step. `upto` is the position of the last message in the context; `reruns`
+    counts how often it was begun again."""
 
     tenant: str
     session: str
@@ -117,6 +118,7 @@ class ContextHead:
     tokens: int
     placement: Placement
     cancelled: bool = False
+    reruns: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """call_model: one request, one reply, paid for once."""
 
+import logging
 import secrets
 import time
+import traceback
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,10 +14,12 @@ from temporalio.exceptions import ApplicationError
 from everturn.agents import AgentSpec
 from everturn.context.compose import Context, compose
 from everturn.errors import (
+    Fenced,
     ModelError,
     ModelRefused,
     ModelUnavailable,
     ModelUnreachable,
+    StaleHost,
     TurnCancelled,
     UnknownModel,
 )
@@ -29,8 +33,11 @@ from everturn_activities.heartbeat import heartbeating, seconds_from
 from everturn_activities.placement import Placements
 from everturn_activities.store import Caller, Store
 
-UNREACHABLE_ATTEMPTS = 4
+FAILURES_MAX = 10
+"""A provider that is overloaded or away comes back within minutes; then a person should know."""
+UNREACHABLE_MAX = 4
 """About four seconds of trying, with the pauses between."""
+RETRY_AFTER_SECONDS_MAX = 3600.0
 
 CALLS_MAX = 128
 """Tool calls of one step that are run; a model is told of the ones beyond."""
@@ -46,6 +53,9 @@ class Prices(Protocol):
 
 class Estimate(Protocol):
     def __call__(self, message: AssistantMessage) -> int: ...
+
+
+log = logging.getLogger(__name__)
 
 
 class CallFailed(Exception):  # noqa: N818 - a recorded outcome, not a fault of ours
@@ -126,7 +136,10 @@ class ModelActivities:
             ended = await self._watch.guard(key, context.turn, self._stream(composed, writer))
         except TurnCancelled:
             ended = self._cut(context, writer)
-        except (ModelError, UnknownModel) as error:
+        except (StaleHost, Fenced):
+            raise
+        except Exception as error:
+            # Whatever a gateway raises ends this attempt only, and is told in plain words.
             await writer.close()
             raise await self._failed(context, begun.attempt, error) from None
         finally:
@@ -181,13 +194,25 @@ class ModelActivities:
             )
         return StepHead(step=context.step, stop=ended.stop, calls=calls)
 
-    async def _failed(
-        self, context: ContextHead, attempt: int, error: ModelError | UnknownModel
-    ) -> CallFailed:
-        refused = isinstance(error, ModelRefused | UnknownModel) or (
-            # An address where nothing answers is rather wrong than busy: say so soon.
-            isinstance(error, ModelUnreachable) and attempt >= UNREACHABLE_ATTEMPTS
-        )
-        await self._store.fail_model_call(context, attempt, str(error), refused)
+    async def _failed(self, context: ContextHead, attempt: int, error: Exception) -> CallFailed:
+        """Keep the reason in the store, and say whether and when to try again."""
+        failures_max = FAILURES_MAX
+        reason = str(error)
         asked = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
-        return CallFailed(type(error).__name__, refused, asked)
+        if isinstance(error, ModelRefused | UnknownModel):
+            failures_max = 1
+        elif isinstance(error, ModelUnreachable):
+            # An address where nothing answers is rather wrong than busy: say so soon.
+            failures_max = UNREACHABLE_MAX
+        elif asked is not None and asked > RETRY_AFTER_SECONDS_MAX:
+            failures_max = 1
+            reason += f" It asks to wait longer than {RETRY_AFTER_SECONDS_MAX:g} s."
+        elif not isinstance(error, ModelError):
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s in a gateway at\n%s", type(error).__name__, where)
+            reason = (
+                f"The gateway failed with {type(error).__name__}; the worker's log tells where."
+            )
+        final = await self._store.fail_model_call(context, attempt, reason, failures_max)
+        wait = None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
+        return CallFailed(type(error).__name__, final, wait)

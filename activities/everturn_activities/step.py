@@ -15,6 +15,7 @@ from everturn_activities.placement import Placements
 from everturn_activities.store import Store
 from everturn_activities.tools import ToolActivities
 
+RERUNS_MAX = 3
 RETRY_SECONDS = 0.5
 """How long a failed inline call waits before it is made again, where the provider says nothing."""
 
@@ -52,6 +53,9 @@ class StepActivities:
 
     async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:
         """`reply` without its calls where all were inline and have run."""
+        if context.reruns >= RERUNS_MAX:
+            # Perhaps one of them ends the worker: as activities their beginnings are counted.
+            return replace(reply, calls=[replace(call, placement="queued") for call in reply.calls])
         if not reply.calls or any(call.placement == "queued" for call in reply.calls):
             return reply
         await self._tools.run(

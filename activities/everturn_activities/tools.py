@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from temporalio import activity
 
 from everturn.agents import AgentSpec, ToolSpec
-from everturn.errors import OwnerAlive, TurnCancelled
+from everturn.errors import OwnerAlive, TurnCancelled, UsageError
 from everturn.messages import ToolResult
 from everturn.session import RunTools, SessionKey, ToolsDone
 from everturn.tools import Tool, ToolContext
@@ -33,6 +33,10 @@ UNKNOWN_OUTCOME = (
     "The outcome of this call is unknown: the process that ran it ended before it could"
     " report, so it may or may not have taken effect. It was not run again. Find out before"
     " you repeat it."
+)
+TOO_OFTEN = (
+    "The call was begun {times} times and never ended: its worker was lost each time. It is"
+    " not run again; it may be what ends the worker."
 )
 CANCELLED = "The call was cancelled with its turn."
 
@@ -131,6 +135,13 @@ class ToolActivities:
     async def _run_journaled(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall
     ) -> ToolResult:
+        if call.attempt == 0 and (refusal := self._refusal(spec, call)) is not None:
+            # It cannot run, so there is no effect that an intent would have to tell of.
+            completed = CompletedTool(call.index, 0, _result(call, refusal, True), 0.0)
+            await self._store.complete_tools(
+                key, request.turn, request.step, request.epoch, [completed]
+            )
+            return completed.result
         tool = spec.tool(call.name)
         once = tool is not None and tool.effect == "once"
         info = activity.info()
@@ -163,12 +174,12 @@ class ToolActivities:
     async def _outcome(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
     ) -> tuple[str, bool]:
-        described = spec.tool(call.name)
-        if described is None:
-            return f"Unknown tool: {call.name}", True
-        tool = self._toolbox.tool(spec, call.name)
-        if tool is None:
-            return f"Tool {call.name} is no longer in the workspace {spec.workspace}.", True
+        refusal = self._refusal(spec, call)
+        if refusal is not None:
+            return refusal, True
+        described, tool = spec.tool(call.name), self._toolbox.tool(spec, call.name)
+        assert described is not None
+        assert tool is not None
         context = self._toolbox.context(
             spec, key, idempotency_key(key, request.turn, request.step, call.index), attempt
         )
@@ -182,12 +193,25 @@ class ToolActivities:
             return CANCELLED, True
         return ran.text, ran.failed
 
+    def _refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:
+        """Why a call cannot run at all, or None."""
+        if spec.tool(call.name) is None:
+            return f"Unknown tool: {call.name}"
+        try:
+            found = self._toolbox.tool(spec, call.name)
+        except UsageError as error:
+            return f"Tool {call.name} cannot run: {error}"
+        if found is None:
+            return f"Tool {call.name} is no longer in the workspace {spec.workspace}."
+        return None
+
     async def _resolve(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, begun: ToolInterrupted
     ) -> CompletedTool:
-        """What became of a `once` call that began and left no result: it never starts again.
+        """What became of a call that began, left no result and does not start again.
 
-        While its owner lives it may still report, so it is waited for; raises OwnerAlive.
+        That is a `once` call, or one that was cut off too often. While its owner lives it
+        may still report, so it is waited for; raises OwnerAlive.
         """
         call = begun.call
         described = spec.tool(call.name)
@@ -200,7 +224,10 @@ class ToolActivities:
             and self._is_alive(call.worker)
         ):
             raise OwnerAlive(f"Call {call.index} is under way in worker {call.worker}.")
-        tool = self._toolbox.tool(spec, call.name)
+        if described.effect != "once":
+            text = TOO_OFTEN.format(times=begun.attempt)
+            return CompletedTool(call.index, begun.attempt, _result(call, text, True), elapsed)
+        tool = None if self._refusal(spec, call) else self._toolbox.tool(spec, call.name)
         if tool is not None and tool.verify is not None:
             context = self._toolbox.context(
                 spec,

@@ -6,6 +6,7 @@ from typing import Any
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
+from everturn_activities.builtin import builtins
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
 from everturn_activities.workspace import load, protected_paths
@@ -22,6 +23,10 @@ class Workspaces:
         return workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
+        """Raises UsageError where the workspace has become unreadable; built-ins need none."""
+        described = spec.tool(name)
+        if described is not None and described.source == "builtin":
+            return builtins().get(name)
         return load(Path(spec.workspace)).tool(name)
 
     def context(

@@ -60,3 +60,9 @@ def add(context: ToolContext, a: int, b: int) -> int:
     """Add two numbers."""
     note(context, "add", "began")
     return a + b
+
+
+@tool(effect="pure", quick=True)
+def fatal() -> None:
+    """End the process that runs this."""
+    os._exit(3)

@@ -61,6 +61,7 @@ class Plan:
             "slow": {"gate": gate("slow")},
             "add": {"a": 1, "b": 2},
             "run_command": {"command": self.command},
+            "fatal": {},
         }
         replies = []
         for step, names in enumerate(self.steps, start=1):

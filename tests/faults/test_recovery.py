@@ -143,3 +143,28 @@ async def test_a_command_ends_with_the_worker_that_runs_it(
     assert evidence.problems() == []
     assert evidence.unknown()
     assert not running_command(command)
+
+
+@pytest.mark.parametrize("placement", ["inline", "queued"])
+async def test_a_tool_that_ends_its_worker_is_given_up_and_its_turn_goes_on(
+    start_system: StartSystem, placement: str
+):
+    system = await start_system({"fatal": Plan(steps=(("fatal",), ()))}, placement)
+    turn = await system.send("fatal")
+    losses = 0
+    while "turn_finished" not in {event.type for event in turn.events}:
+        await until(
+            lambda: (
+                not system.worker.running
+                or "turn_finished" in {event.type for event in turn.events}
+            )
+        )
+        if not system.worker.running:
+            losses += 1
+            await system.restart("worker")
+    await turn.finished()
+
+    (told,) = [event for event in turn.events if event.type == "tool_finished"]
+    assert "begun 5 times and never ended" in told.body["text"]
+    assert turn.events[-1].body["outcome"] == "completed"
+    assert losses <= 10

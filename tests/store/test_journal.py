@@ -117,13 +117,27 @@ async def test_a_failed_attempt_is_told_and_a_late_failure_changes_nothing(
     story: Story, context: ContextHead
 ) -> None:
     first = await story.start(context)
-    await story.store.fail_model_call(context, first, "Overloaded.", False)
+    await story.store.fail_model_call(context, first, "Overloaded.", 10)
     second = await story.start(context)
-    await story.store.fail_model_call(context, first, "Overloaded.", False)
+    await story.store.fail_model_call(context, first, "Overloaded.", 10)
     await story.reply(context, second)
     (status,) = await story.told("status")
     assert status.body["text"] == "Overloaded. Trying again."
     assert status.attempt == 1
+
+
+async def test_a_failure_is_the_last_where_as_many_were_counted_and_lost_attempts_are_not(
+    story: Story, context: ContextHead
+) -> None:
+    finals = []
+    for _ in range(3):
+        await story.start(context)  # Its worker is lost: nobody reports of it.
+        attempt = await story.start(context)
+        finals.append(await story.store.fail_model_call(context, attempt, "Overloaded.", 3))
+
+    assert finals == [False, False, True]
+    texts = [status.body["text"] for status in await story.told("status")]
+    assert texts[-2:] == ["Overloaded. Trying again.", "Overloaded."]
 
 
 async def test_a_reply_without_parts_leaves_no_message(story: Story, context: ContextHead) -> None:
@@ -266,3 +280,15 @@ async def test_a_step_head_comes_back_as_it_was_recorded(
     known = await story.store.begin_model_call(context, SPEC.agent.model, OTHER)
     assert isinstance(known, StepHead)
     assert known == head
+
+
+async def test_a_call_that_lost_its_worker_too_often_does_not_begin_again(
+    story: Story, turn: TurnHead
+) -> None:
+    await story.step(turn, 1, calls=["a"])
+    began = [
+        await story.begin_tool(turn, caller=replace(ME, nonce=str(number))) for number in range(6)
+    ]
+
+    assert [type(each) for each in began] == [ToolStarted] * 5 + [ToolInterrupted]
+    assert len(await story.told("tool_started")) == 5

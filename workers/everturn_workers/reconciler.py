@@ -7,12 +7,12 @@ from pathlib import Path
 
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from everturn.session import SessionKey
 from everturn_activities.store import Store
 from everturn_workers.locks import dead_workers, forget_worker
-from everturn_workers.temporal import TemporalWaker
+from everturn_workers.temporal import RPC_TIMEOUT, TemporalWaker
 
 LOOK_SECONDS = 0.5
 ASLEEP_SECONDS = 2.0
@@ -42,13 +42,16 @@ class Reconciler:
 
     async def run(self) -> None:
         while True:
-            for look in (self.bury, self.wake_sleepers, self.revive):
-                try:
-                    await look()
-                except Exception as error:
-                    # Servers come and go; whatever it was, the next look tries again.
-                    log.warning("reconciler: %s: %s", look.__name__, error)
+            await self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        for part in (self.bury, self.wake_sleepers, self.revive):
+            try:
+                await part()
+            except Exception as error:
+                # Servers come and go; whatever it was, the next look tries again.
+                log.warning("reconciler: %s: %s", part.__name__, error)
 
     async def bury(self) -> None:
         """Fail the tasks of workers that were killed, so that others get them at once."""
@@ -63,10 +66,13 @@ class Reconciler:
 
     async def _fail(self, task_token: bytes) -> None:
         lost = ApplicationError("The worker that ran this call is gone.", type="WorkerLost")
+        handle = self._client.get_async_activity_handle(task_token=task_token)
         try:
-            await self._client.get_async_activity_handle(task_token=task_token).fail(lost)
+            await handle.fail(lost, rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
-            log.debug("a task of a dead worker was over: %s", error)
+            # Any other error leaves the dead on record, and the next look tries again.
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
 
     async def wake_sleepers(self) -> None:
         """Wake sessions whose sender crashed between commit and signal."""

@@ -34,7 +34,7 @@ class Runtime:
 async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     """Open the store of `settings`, migrated; raises UsageError for a URL we cannot use."""
     prepare(settings.home)
-    path = _sqlite_path(settings.store_url)
+    path = sqlite_path(settings.store_url)
     wakeups = WakeUps(socket_dir(settings.store_url))
     await wakeups.listen()
     database = SqliteDatabase(path, wakeups.tell)
@@ -52,7 +52,8 @@ def count_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:
     return tokens.count_message(message, TOKENS_OF)
 
 
-def _sqlite_path(url: str) -> Path:
+def sqlite_path(url: str) -> Path:
+    """The file that `url` names; UsageError where it names none."""
     try:
         parsed = make_url(url)
     except ArgumentError:

@@ -1,5 +1,6 @@
 """Our side of the Temporal client: connecting, waking turns, asking which run is open."""
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,8 @@ PAYLOAD_BYTES_MAX = 256 * 1024
 # A worker that was killed in the middle of a workflow task costs this long.
 TASK_TIMEOUT = timedelta(seconds=2)
 RPC_TIMEOUT = timedelta(seconds=5)
+
+log = logging.getLogger(__name__)
 
 
 class CappedPayloadConverter(DefaultPayloadConverter):
@@ -57,8 +60,11 @@ async def connect(settings: Settings, lazy: bool = False) -> Client:
             lazy=lazy,
         )
     except RuntimeError as error:
+        # Its text is a dump of the transport's insides, nothing for a person.
+        log.debug("connecting to %s failed: %s", address, error)
         raise RuntimeUnavailable(
-            f"The Temporal server at {address} cannot be reached; is it running? ({error})"
+            f"The Temporal server at {address} cannot be reached; start it, or set"
+            " EVERTURN_TEMPORAL_ADDRESS."
         ) from None
 
 

@@ -100,7 +100,7 @@ async def running_worker(
     async with AsyncExitStack() as stack:
         stack.enter_context(WorkerLock(run_dir, instance))
         reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
-        await reconciler.bury()
+        await reconciler.look()
         turn_worker = await stack.enter_async_context(
             Worker(
                 task_queue=queue,
@@ -192,11 +192,19 @@ def _leave() -> None:
 async def _connected(settings: Settings, stopping: asyncio.Event) -> Client | None:
     """A connected client; the server may need a moment to come up."""
     give_up = asyncio.get_running_loop().time() + CONNECT_SECONDS
+    told = False
     while not stopping.is_set():
         try:
             return await connect(settings)
         except RuntimeUnavailable:
             if settings.temporal_address is None or asyncio.get_running_loop().time() > give_up:
                 raise
+            if not told:
+                told = True
+                log.info(
+                    "waits up to %g s for the Temporal server at %s",
+                    CONNECT_SECONDS,
+                    settings.temporal_address,
+                )
             await asyncio.sleep(0.2)
     return None

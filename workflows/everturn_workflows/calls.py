@@ -39,13 +39,12 @@ STORE_RETRY = RetryPolicy(
 )
 STORE_SECONDS = timedelta(seconds=30)
 
-# A provider that is overloaded or away comes back within minutes; past that a person
-# should know. Waiting is done by the server and holds no slot.
+# The store counts what the provider's side failed, and makes the last failure final: an
+# attempt that lost its worker does not count. Waiting is done by the server, in no slot.
 MODEL_RETRY = RetryPolicy(
     initial_interval=timedelta(milliseconds=500),
     maximum_interval=timedelta(seconds=30),
-    maximum_attempts=10,
-    non_retryable_error_types=[STALE, "ModelRefused", "ContextOverflow", "UnknownModel"],
+    non_retryable_error_types=[STALE],
 )
 MODEL_ATTEMPT_SECONDS = timedelta(minutes=15)
 MODEL_ALL_SECONDS = timedelta(hours=2)

@@ -240,7 +240,12 @@ class _Stream:
         choices = chunk.get("choices")
         if not choices:
             return []
-        choice = choices[0]
+        try:
+            return self._choice(choices[0])
+        except (AttributeError, IndexError, KeyError, TypeError):
+            raise cut(self.called, "by data of a shape that no chat completion has") from None
+
+    def _choice(self, choice: dict[str, Any]) -> list[Delta]:
         if choice.get("finish_reason"):
             self.finish_reason = str(choice["finish_reason"])
             if self.finish_reason == "error":

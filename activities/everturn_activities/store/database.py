@@ -44,6 +44,7 @@ class Database(Protocol):
     async def write(self, change: Callable[[Tx], T]) -> T: ...
     async def read(self, look: Callable[[sa.Connection], T]) -> T: ...
     async def close(self) -> None: ...
+    def now(self) -> float: ...
 
 
 @dataclass
@@ -117,6 +118,10 @@ class SqliteDatabase:
         await asyncio.to_thread(self._writer.join)
         self._readers.shutdown()
         self._engine.dispose()
+
+    def now(self) -> float:
+        """The time that transactions are given."""
+        return self._clock()
 
     def _read(self, look: Callable[[sa.Connection], T]) -> T:
         connection = getattr(self._local, "connection", None)

@@ -61,7 +61,12 @@ _END_STEP = Statement(
 _FAIL_STEP = Statement(
     sa.update(_steps)
     .where(_one_step)
-    .values(state="failed", error=sa.bindparam("error"), task_token=None)
+    .values(
+        state="failed",
+        error=sa.bindparam("error"),
+        failures=sa.bindparam("failures"),
+        task_token=None,
+    )
 )
 _KNOWN = Statement(
     sa.select(schema.events.c.event_id).where(
@@ -210,15 +215,22 @@ def complete_model_call(
     return head
 
 
-def fail_model_call(tx: Tx, context: ContextHead, attempt: int, reason: str, final: bool) -> None:
-    """Keep why an attempt failed, and tell it; a late attempt changes nothing."""
+def fail_model_call(
+    tx: Tx, context: ContextHead, attempt: int, reason: str, failures_max: int
+) -> bool:
+    """Keep why an attempt failed, and tell it; True where no other is to be made.
+
+    An attempt that was overtaken changes nothing, and is not the one to give up.
+    """
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
     try:
-        fence_model_call(session, context.turn, context.step, attempt)
+        row = fence_model_call(session, context.turn, context.step, attempt)
     except Fenced:
-        return
+        return False
+    failures = row.failures + 1
+    final: bool = failures >= failures_max
     at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
-    _FAIL_STEP.run(tx.connection, {**at, "error": reason})
+    _FAIL_STEP.run(tx.connection, {**at, "error": reason, "failures": failures})
     session.tell(
         Draft(
             id=f"turn/{context.turn}/step/{context.step}/attempt/{attempt}/failed",
@@ -230,6 +242,7 @@ def fail_model_call(tx: Tx, context: ContextHead, attempt: int, reason: str, fin
         )
     )
     session.save()
+    return final
 
 
 def step_head(text: str) -> StepHead:

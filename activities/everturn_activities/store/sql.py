@@ -138,6 +138,9 @@ class SqlStore:
 
     async def left_asleep(self, older_than_seconds: float, limit: int) -> list[Wake]:
         """Sessions to wake again; each is put off, so that a broken one is not hammered."""
+        before = self._database.now() - older_than_seconds
+        if not await self._database.read(lambda found: reads.left_asleep(found, before, 1)):
+            return []
 
         def change(tx: Tx) -> list[Wake]:
             found = reads.left_asleep(tx.connection, tx.now - older_than_seconds, limit)
@@ -151,10 +154,10 @@ class SqlStore:
         return await self._database.write(change)
 
     async def open_hosts(self, idle_seconds: float, limit: int) -> list[tuple[Wake, str]]:
-        def look(tx: Tx) -> list[tuple[Wake, str]]:
-            return reads.open_hosts(tx.connection, tx.now - idle_seconds, limit)
-
-        return await self._database.write(look)
+        before = self._database.now() - idle_seconds
+        return await self._database.read(
+            lambda connection: reads.open_hosts(connection, before, limit)
+        )
 
     # A turn.
 
@@ -245,10 +248,10 @@ class SqlStore:
         )
 
     async def fail_model_call(
-        self, context: ContextHead, attempt: int, reason: str, final: bool
-    ) -> None:
-        await self._database.write(
-            lambda tx: model_journal.fail_model_call(tx, context, attempt, reason, final)
+        self, context: ContextHead, attempt: int, reason: str, failures_max: int
+    ) -> bool:
+        return await self._database.write(
+            lambda tx: model_journal.fail_model_call(tx, context, attempt, reason, failures_max)
         )
 
     # The journal of tool calls.

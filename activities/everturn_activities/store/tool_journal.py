@@ -25,6 +25,8 @@ from everturn_activities.store.turns import result_of
 
 ARGUMENTS_PREVIEW_CHARACTERS = 300
 RESULT_PREVIEW_CHARACTERS = 500
+ATTEMPTS_MAX = 5
+"""Beginnings of a call that left no result: it may be what ends the workers."""
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _calls = schema.tool_calls
@@ -117,7 +119,7 @@ def begin_tool(
     session.demand_host(turn, epoch)
     if row.state == "started" and row.nonce == caller.nonce:
         return ToolStarted(row.attempt, _stored(row))
-    if once and row.state == "started":
+    if row.state == "started" and (once or row.attempt >= ATTEMPTS_MAX):
         return ToolInterrupted(row.attempt, _stored(row))
     attempt = row.attempt + 1
     _BEGIN_CALL.run(

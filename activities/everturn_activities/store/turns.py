@@ -76,6 +76,11 @@ _TOLD = Statement(
     .where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
     .values(results_told=1)
 )
+_RERUN = Statement(
+    sa.update(_steps)
+    .where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
+    .values(reruns=sa.bindparam("reruns"))
+)
 _USAGE = Statement(
     sa.select(
         sa.func.coalesce(sa.func.sum(_steps.c.input_tokens), 0),
@@ -286,7 +291,11 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
         # The row answers anyone, but the work below it is done for whoever hosts now, and
         # a cancel since then holds.
         known = json.loads(made.context)
-        return ContextHead(**{**known, "epoch": request.epoch, "cancelled": cancelled})
+        reruns = made.reruns + 1
+        _RERUN.run(tx.connection, {**key, "reruns": reruns})
+        return ContextHead(
+            **{**known, "epoch": request.epoch, "cancelled": cancelled, "reruns": reruns}
+        )
     session.demand_host(request.turn, request.epoch)
     append_results(session, request.turn, request.step - 1)
     # What arrived is looked at here, so whoever comes next signals. A cancelled turn takes
@@ -386,6 +395,8 @@ def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str)
     if reason == UNUSABLE_SETTINGS:
         spec = AgentSpec.model_validate_json(_SPEC.scalar(connection, {"of_hash": spec_hash}))
         reason = spec.settings_error
+    if reason is None and request.outcome == "model_failed":
+        reason = "The model call was cut off too often: its workers ended while it ran."
     _END.run(
         connection,
         {

@@ -152,6 +152,8 @@ def upgrade() -> None:
         sa.Column("stop", sa.Text(), nullable=True),
         sa.Column("head", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("reruns", sa.Integer(), nullable=False),
         sa.Column("context_tokens", sa.Integer(), nullable=False),
         sa.Column("input_tokens", sa.Integer(), nullable=False),
         sa.Column("output_tokens", sa.Integer(), nullable=False),
