@@ -24,14 +24,14 @@ from everturn.errors import (
     UnknownModel,
 )
 from everturn.messages import AssistantMessage
-from everturn.session import ContextHead, SessionKey, StepHead, Stop, ToolHead
+from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Reply, Usage
 from everturn_activities.heartbeat import heartbeating, seconds_from
 from everturn_activities.placement import Placements
-from everturn_activities.store import Caller, Store
+from everturn_activities.store import Caller, CallStarted, Store
 
 FAILURES_MAX = 10
 """A provider that is overloaded or away comes back within minutes; then a person should know."""
@@ -119,16 +119,28 @@ class ModelActivities:
         call = (context.tenant, context.session, context.turn, context.step)
         return await self._flights.join(call, lambda: self._call(context))
 
+    async def begin_inline(
+        self, request: PrepareStep, model: str
+    ) -> tuple[ContextHead, CallStarted | StepHead | None]:
+        """Prepare a step whose call is inline, and begin that call in the same transaction."""
+        return await self._store.begin_inline_step(request, model, self._caller())
+
     async def _call(self, context: ContextHead) -> StepHead:
-        key = SessionKey(context.tenant, context.session)
-        spec = await self._store.spec(key, context.turn)
-        info = activity.info()
-        caller = Caller(
-            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
-        )
-        begun = await self._store.begin_model_call(context, spec.agent.model, caller)
+        spec = await self._store.spec(SessionKey(context.tenant, context.session), context.turn)
+        begun = await self._store.begin_model_call(context, spec.agent.model, self._caller())
         if isinstance(begun, StepHead):
             return begun
+        return await self.make(context, begun)
+
+    def _caller(self) -> Caller:
+        info = activity.info()
+        token = None if info.is_local else info.task_token
+        return Caller(self._worker, secrets.token_hex(8), token)
+
+    async def make(self, context: ContextHead, begun: CallStarted) -> StepHead:
+        """Make the call that has begun, and journal what comes of it."""
+        key = SessionKey(context.tenant, context.session)
+        spec = await self._store.spec(key, context.turn)
         writer = DeltaWriter(self._events, key, context.turn, context.step, begun.attempt)
         started = time.monotonic()
         try:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from temporalio import activity
 
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
+from everturn_activities.flights import Flights
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.store import Store
@@ -28,6 +29,7 @@ class StepActivities:
         self._placements = placements
         self._models = models
         self._tools = tools
+        self._flights = Flights()
 
     @activity.defn
     async def begin_step(self, request: PrepareStep) -> BegunStep:
@@ -36,20 +38,28 @@ class StepActivities:
         An inline call that fails is left to the workflow, which makes it as an activity
         with retries of its own.
         """
-        context = await self._prepare(request)
-        if context.cancelled or context.placement == "queued":
+        call = (request.tenant, request.session, request.turn, request.step)
+        return await self._flights.join(call, lambda: self._begin(request))
+
+    async def _begin(self, request: PrepareStep) -> BegunStep:
+        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
+        model = spec.agent.model
+        placement = await self._placements.of_model(model)
+        if placement == "queued":
+            context = await self._store.prepare_step(request, placement, model)
+            if context.cancelled or context.placement == "queued":
+                return BegunStep(context)
+        context, begun = await self._models.begin_inline(request, model)
+        if begun is None:
             return BegunStep(context)
         try:
-            reply = await self._models.reply(context)
+            reply = begun
+            if not isinstance(reply, StepHead):
+                reply = await self._models.make(context, reply)
         except CallFailed as failed:
             wait = failed.retry_after_seconds
             return BegunStep(context, None, failed.refused, RETRY_SECONDS if wait is None else wait)
         return BegunStep(context, await self._run_inline(context, reply))
-
-    async def _prepare(self, request: PrepareStep) -> ContextHead:
-        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
-        placement = await self._placements.of_model(spec.agent.model)
-        return await self._store.prepare_step(request, placement, spec.agent.model)
 
     async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:
         """`reply` without its calls where all were inline and have run."""

@@ -32,10 +32,10 @@ async def killed_at_each(system: System, victim: str) -> Watched:
     [
         ("api", "queued"),
         ("temporal", "inline"),
-        pytest.param("api", "inline", marks=pytest.mark.long),
-        pytest.param("temporal", "queued", marks=pytest.mark.long),
-        pytest.param("worker", "inline", marks=pytest.mark.long),
-        pytest.param("worker", "queued", marks=pytest.mark.long),
+        ("api", "inline"),
+        ("temporal", "queued"),
+        ("worker", "inline"),
+        ("worker", "queued"),
     ],
 )
 async def test_a_turn_survives_a_kill_at_each_of_its_boundaries(

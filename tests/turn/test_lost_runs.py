@@ -64,12 +64,11 @@ async def test_a_lost_workflow_is_adopted_and_no_finished_call_runs_again(
 
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
-@pytest.mark.parametrize("races", [25, pytest.param(125, marks=pytest.mark.long)])
 async def test_signals_that_land_while_a_turn_completes_repeat_and_lose_nothing(
-    made: Bench, races: int
+    made: Bench,
 ) -> None:
-    """A message is sent at the moment at which the turn before ends, again and again."""
-    sessions = 8
+    """A message is sent at the moment at which the turn before ends, a thousand times."""
+    sessions, races = 8, 125
     gateway = scripted(says("ok"))
     sent: dict[str, list[str]] = {}
 

@@ -183,6 +183,17 @@ class SqlStore:
     ) -> ContextHead:
         return await self._database.write(lambda tx: turns.prepare(tx, request, placement, model))
 
+    async def begin_inline_step(
+        self, request: PrepareStep, model: str, caller: Caller
+    ) -> tuple[ContextHead, CallStarted | StepHead | None]:
+        def change(tx: Tx) -> tuple[ContextHead, CallStarted | StepHead | None]:
+            context = turns.prepare(tx, request, "inline", model)
+            if context.cancelled or context.placement == "queued":
+                return context, None
+            return context, model_journal.begin_model_call(tx, context, model, caller)
+
+        return await self._database.write(change)
+
     async def finish_turn(self, request: FinishTurn) -> Finished:
         finished = await self._database.write(lambda tx: turns.finish(tx, request))
         self._specs.pop((SessionKey(request.tenant, request.session), request.turn), None)
