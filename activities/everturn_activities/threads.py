@@ -10,11 +10,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class ExitError(Exception):
+    """A function raised what would end the program, such as KeyboardInterrupt or SystemExit."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(f"{type(raised).__name__} was raised")
+        self.raised = raised
+
+
 async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """What `function` returns, from a thread of its own.
 
     Cancelling the wait leaves the thread running: nothing can stop it. It is a daemon, not
     one of an executor's, so that a function that hangs does not keep the process from ending.
+    Raises ExitError for what is no Exception: raised in a task, it would end the event loop.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[R] = loop.create_future()
@@ -25,8 +34,10 @@ async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
         raised: BaseException | None = None
         try:
             result = context.run(function, *args, **kwargs)
-        except BaseException as error:  # It belongs to whoever waits.
+        except (Exception, asyncio.CancelledError) as error:  # It belongs to whoever waits.
             raised = error
+        except BaseException as error:
+            raised = ExitError(error)
         try:
             loop.call_soon_threadsafe(_settle, future, result, raised)
         except RuntimeError:

@@ -65,8 +65,9 @@ def _tools_of(path: Path) -> tuple[Tool, ...]:
         # Compiled here and not by an importer, which would read and write __pycache__: files
         # that nothing checks, next to code that is checked.
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    except (Exception, SystemExit) as error:
-        # It is somebody else's code: whatever it raises is for its author.
+    except BaseException as error:
+        # It is somebody else's code: whatever it raises is for its author, and raised in a
+        # task, a KeyboardInterrupt would end the event loop.
         del sys.modules[name]
         raise WorkspaceError(_explained(path, error)) from None
     tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
@@ -86,4 +87,5 @@ def _explained(path: Path, error: BaseException) -> str:
         message = " ".join(str(error).split()).removesuffix(".")
     where = f"{path} line {line}" if line else str(path)
     mend = "install what it imports" if isinstance(error, ImportError) else "mend the file"
-    return f"{where} cannot be loaded: {type(error).__name__}: {message}; {mend}."
+    told = f"{type(error).__name__}: {message}".removesuffix(": ")
+    return f"{where} cannot be loaded: {told}; {mend}."

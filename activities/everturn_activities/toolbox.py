@@ -23,7 +23,7 @@ from everturn.agents import ToolSpec
 from everturn.errors import ToolFailed
 from everturn.tools import Tool, ToolContext
 from everturn_activities.capped import capped
-from everturn_activities.threads import in_thread
+from everturn_activities.threads import ExitError, in_thread
 
 _QUOTED_MAX = 300
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~-])/[^\s'\"`:;,()\[\]{}<>]+")
@@ -53,7 +53,7 @@ async def call_tool(
     Only cancelling comes through: an async tool has ended by then, while the thread of a
     tool that is not async runs on, because nothing can stop it.
     """
-    wrong = _wrong_arguments(spec, arguments, malformed)
+    wrong = wrong_arguments(spec, arguments, malformed)
     if wrong is not None:
         return ToolOutcome(capped(wrong), failed=True)
     try:
@@ -64,8 +64,8 @@ async def call_tool(
         where = ".".join(("arguments", *(str(part) for part in first["loc"])))
         text = f"The arguments of {spec.name} do not fit its parameters: {where}: {first['msg']}"
         return ToolOutcome(capped(text), failed=True)
-    except Exception as error:
-        # A validator of the tool's own broke.
+    except BaseException as error:
+        # A validator of the tool's own broke. Nothing is awaited here, so it is no cancelling.
         return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
     if tool.context_parameter is not None:
         given[tool.context_parameter] = context
@@ -80,25 +80,46 @@ async def _run(
             text = rendered(await _returned(tool.run, spec.quick, given))
         return ToolOutcome(capped(text))
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
+        if _is_cancelled():
             raise
         return ToolOutcome(f"{spec.name} cancelled itself.", failed=True)
-    except (Exception, SystemExit) as error:
-        # The tool is somebody else's code, and the model is who can react to its errors.
+    except BaseException as error:
+        # The tool is somebody else's code, and the model is who can react to its errors. Even
+        # KeyboardInterrupt is its own: a task that raised it would end the event loop.
         if isinstance(error, TimeoutError) and timeout.expired():
-            text = f"{spec.name} was ended after {spec.timeout_seconds:g} s, its time-out."
-            return ToolOutcome(text, failed=True)
+            return ToolOutcome(_timed_out(spec, _is_threaded(tool.run, spec.quick)), failed=True)
         return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
 
 
+def is_left_running(tool: Tool) -> bool:
+    """Whether a time-out or a cancel of the tool ends the waiting only, and not the tool."""
+    return _is_threaded(tool.run, tool.quick)
+
+
+def _is_threaded(run: Callable[..., Any], quick: bool) -> bool:
+    # A thread would cost several times what a quick tool does.
+    return not quick and not inspect.iscoroutinefunction(run)
+
+
 async def _returned(run: Callable[..., Any], quick: bool, given: dict[str, Any]) -> Any:
-    if quick or inspect.iscoroutinefunction(run):
-        # A thread would cost several times what a quick tool does.
-        returned = run(**given)
-    else:
-        returned = await in_thread(run, **given)
+    returned = await in_thread(run, **given) if _is_threaded(run, quick) else run(**given)
     return await returned if inspect.isawaitable(returned) else returned
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled the running task, and not just a tool raised so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _timed_out(spec: ToolSpec, left_running: bool) -> str:
+    after = f"after {spec.timeout_seconds:g} s, its time-out"
+    if left_running:
+        return (
+            f"{spec.name} is no longer waited for {after}; it could not be ended and may still"
+            " take effect."
+        )
+    return f"{spec.name} was ended {after}."
 
 
 def rendered(returned: object) -> str:
@@ -118,10 +139,11 @@ def rendered(returned: object) -> str:
         ) from None
 
 
-def _wrong_arguments(
-    spec: ToolSpec, arguments: dict[str, Any], malformed: str | None
-) -> str | None:
-    """Why the arguments do not fit, or None."""
+def wrong_arguments(spec: ToolSpec, arguments: dict[str, Any], malformed: str | None) -> str | None:
+    """Why the arguments do not fit the tool's parameters, or None where they do.
+
+    `malformed` is what the model sent where that was no JSON object.
+    """
     if malformed is not None:
         return (
             f"The arguments of {spec.name} are not one JSON object; send one that fits its"
@@ -163,6 +185,8 @@ def _wrong(name: str, error: ValidationError) -> str:
 def _explained(error: BaseException, working_dir: Path) -> str:
     if isinstance(error, ToolFailed):
         return str(error)
+    if isinstance(error, ExitError):
+        error = error.raised
     text = str(error).replace(f"{working_dir}/", "").replace(str(working_dir), ".")
     return f"{type(error).__name__}: {_ABSOLUTE_PATH.sub(_hidden, text)}".removesuffix(": ")
 
@@ -195,6 +219,8 @@ async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolO
                 failed=True,
             )
         return ToolOutcome(capped(rendered(found)))
-    except (Exception, SystemExit):
+    except BaseException as error:
         # A broken probe tells nothing, which is just what the caller then says.
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         return None

@@ -268,3 +268,41 @@ async def test_files_are_listed_by_pattern_without_following_links(call, folder:
     ]
     assert await listed("*.md") == ["No file matches *.md."]
     assert (await call("list_files", {"pattern": "../*"})).failed
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "other"),
+    [
+        ("**", "a a/b a/b/c", ""),
+        ("*", "a", "a/b"),
+        ("a/**", "a/b a/b/c", "a b/a"),
+        ("**/a", "a b/a b/c/a", "b a/b"),
+        ("**/*.py", "x.py a/x.py a/b/x.py", "x.pyc x.py/a"),
+        ("a/**/b", "a/b a/x/b a/x/y/b a/b/b", "a b a/b/c"),
+        ("**/a/**", "a/b x/a/b a/a/a", "a x/a"),
+        ("**/**", "a a/b", ""),
+        ("[ab]/?", "a/x b/y", "c/x a/xy"),
+    ],
+)
+def test_a_pattern_fits_part_by_part_and_two_stars_fit_any_folders(pattern, fitting, other):
+    def fits(path: str) -> bool:
+        return files.matches(tuple(pattern.split("/")), tuple(path.split("/")))
+
+    assert [path for path in fitting.split() if not fits(path)] == []
+    assert [path for path in other.split() if fits(path)] == []
+
+
+def test_a_pattern_of_many_stars_takes_no_more_steps_than_parts_times_parts(monkeypatch):
+    """Tried one after the other, the places of the stars would be millions."""
+    compared = []
+
+    def compare(part: str, pattern: str) -> bool:
+        compared.append(part)
+        assert len(compared) <= 60 * 41, "The time is not bounded by the lengths."
+        return pattern in ("*", part)
+
+    monkeypatch.setattr(files.fnmatch, "fnmatchcase", compare)
+
+    assert not files.matches(("**", "*") * 20 + ("zz",), ("d",) * 60)
+    compared.clear()
+    assert files.matches(("**", "*") * 20 + ("d",), ("d",) * 60)

@@ -16,7 +16,15 @@ from pydantic import BaseModel, field_validator
 from everturn import Tool, ToolContext, ToolFailed, tool
 from everturn.agents import ToolSpec
 from everturn_activities.capped import RESULT_BYTES_MAX
-from everturn_activities.toolbox import ToolOutcome, call_tool, unknown_tool, verify_tool
+from everturn_activities.threads import ExitError, in_thread
+from everturn_activities.toolbox import (
+    ToolOutcome,
+    call_tool,
+    is_left_running,
+    unknown_tool,
+    verify_tool,
+    wrong_arguments,
+)
 from everturn_activities.workspace import tool_spec
 
 
@@ -132,6 +140,74 @@ async def test_a_tool_cannot_end_the_worker_or_pretend_to_be_cancelled(context, 
     assert await outcome(give_up, context) == ToolOutcome("give_up cancelled itself.", failed=True)
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, SystemExit, BaseException])
+def test_whatever_a_tool_or_its_probe_raises_the_event_loop_lives_on(context, quick, raised):
+    """asyncio lets a KeyboardInterrupt or SystemExit that leaves a task end the whole loop."""
+
+    def broken(context: ToolContext) -> str:
+        raise raised("stop")
+
+    async def broken_async(context: ToolContext) -> str:
+        raise raised("stop")
+
+    async def called(run: Callable[[ToolContext], Any]) -> tuple[ToolOutcome, ToolOutcome | None]:
+        made = tool(name="stop", quick=quick, verify=run)(run)
+        calling = asyncio.create_task(outcome(made, context))
+        verifying = asyncio.create_task(verify_tool(made, tool_spec(made), context))
+        return await calling, await verifying
+
+    expected = (ToolOutcome(f"{raised.__name__}: stop", failed=True), None)
+    assert asyncio.run(called(broken)) == expected
+    assert asyncio.run(called(broken_async)) == expected
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, GeneratorExit, SystemExit])
+def test_what_is_no_exception_comes_out_of_a_thread_as_one(raised):
+    def broken() -> None:
+        raise raised
+
+    async def waited() -> BaseException | None:
+        task = asyncio.create_task(in_thread(broken))
+        await asyncio.wait([task])
+        return task.exception()
+
+    error = asyncio.run(waited())
+
+    assert isinstance(error, ExitError)
+    assert isinstance(error.raised, raised)
+
+
+async def test_a_call_whose_event_loop_is_gone_is_closed_quietly(context):
+    @tool
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
+    calling = outcome(wait, context)
+    calling.send(None)
+
+    calling.close()
+
+    assert calling.cr_frame is None
+
+
+def test_a_validator_of_a_tools_own_cannot_end_the_worker(context):
+    class Strict(BaseModel):
+        id: int
+
+        @field_validator("id")
+        @classmethod
+        def known(cls, value: int) -> int:
+            raise KeyboardInterrupt
+
+    @tool
+    def ship(order: Strict) -> None: ...
+
+    result = asyncio.run(outcome(ship, context, order={"id": 1}))
+
+    assert result == ToolOutcome("KeyboardInterrupt", failed=True)
+
+
 async def test_a_broken_validator_of_a_tools_own_is_an_error_result(context):
     class Strict(BaseModel):
         id: int
@@ -184,8 +260,45 @@ async def test_a_tool_that_outlasts_its_time_is_answered_for(context):
         raise TimeoutError("the printer is silent")
 
     assert (await outcome(wait, context)).text == "wait was ended after 0.05 s, its time-out."
-    assert (await outcome(block, context)).text == "block was ended after 0.05 s, its time-out."
+    assert (await outcome(block, context)).text == (
+        "block is no longer waited for after 0.05 s, its time-out; it could not be ended and may"
+        " still take effect."
+    )
     assert (await outcome(own_time_out, context)).text == "TimeoutError: the printer is silent"
+
+
+def test_only_a_tool_that_is_neither_quick_nor_async_is_left_running():
+    def blocking() -> None: ...
+
+    async def waiting() -> None: ...
+
+    assert is_left_running(tool(blocking))
+    assert not is_left_running(tool(quick=True)(blocking))
+    assert not is_left_running(tool(waiting))
+
+
+def test_arguments_can_be_checked_without_calling_the_tool():
+    spec = tool_spec(add)
+
+    assert wrong_arguments(spec, {"a": 1, "b": 2}, None) is None
+    assert "'b' is a required property" in (wrong_arguments(spec, {"a": 1}, None) or "")
+    assert "not one JSON object" in (wrong_arguments(spec, {}, "[1]") or "")
+
+
+async def test_cancelling_a_probe_comes_through_to_the_caller(context):
+    began = asyncio.Event()
+
+    async def probe(context: ToolContext) -> None:
+        began.set()
+        await asyncio.sleep(60)
+
+    send = tool(verify=probe, name="send")(lambda: None)
+    task = asyncio.create_task(verify_tool(send, tool_spec(send), context))
+    await began.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_cancelling_comes_through_to_the_caller(context):

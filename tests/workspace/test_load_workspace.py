@@ -228,6 +228,8 @@ def test_a_wrong_agent_is_named_with_its_line_and_the_mend(root, write, text, er
         ("def f():\n    return 1 / 0\nf()\n", "line 2 cannot be loaded: ZeroDivisionError:"
                                               " division by zero; mend the file."),
         ("raise SystemExit(1)", "line 1 cannot be loaded: SystemExit: 1; mend the file."),
+        ("raise KeyboardInterrupt", "line 1 cannot be loaded: KeyboardInterrupt; mend the file."),
+        ("raise GeneratorExit", "line 1 cannot be loaded: GeneratorExit; mend the file."),
         (TOOL.format(name="read_file", answer=1), "defines a tool 'read_file', which is the name"
                                                   " of a built-in one; give it another name."),
         (TOOL.format(name="other", answer=1), "defines a tool 'other', and so does tools/a.py;"

@@ -4,7 +4,6 @@ import fcntl
 import fnmatch
 import hashlib
 import os
-import re
 import stat
 import time
 from collections.abc import Iterator
@@ -212,7 +211,13 @@ def _encoded(text: str, path: str) -> bytes:
 
 
 def _list(folder: WorkingFolder, pattern: str, limit: int) -> str:
-    parts = tuple(part for part in pattern.split("/") if part not in ("", "."))
+    named = [part for part in pattern.split("/") if part not in ("", ".")]
+    # Several `**` in a row say what one does, and each would cost time at every file.
+    parts = tuple(
+        part
+        for part, after in zip(named, [*named[1:], ""], strict=True)
+        if not part == after == "**"
+    )
     if pattern.startswith("/") or ".." in parts:
         raise ToolFailed(
             f"Pattern {pattern!r} must be relative to the working folder, without '..'."
@@ -256,15 +261,26 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def matches(pattern: tuple[str, ...], path: tuple[str, ...]) -> bool:
-    """Whether a path's parts fit a pattern's; `**` fits any number of parts."""
-    if not pattern:
-        return not path
-    if pattern[0] == "**":
-        if len(pattern) == 1:
-            return bool(path)
-        return any(matches(pattern[1:], path[start:]) for start in range(len(path) + 1))
-    return (
-        bool(path)
-        and re.fullmatch(fnmatch.translate(pattern[0]), path[0]) is not None
-        and matches(pattern[1:], path[1:])
-    )
+    """Whether a path's parts fit a pattern's; `**` fits any number of parts, at the end one
+    or more.
+
+    All places in the pattern that the path's beginning may have reached advance together,
+    a part at a time: trying them one after the other takes exponential time.
+    """
+    last = len(pattern) - 1
+    reached = {0}
+    for part in path:
+        following: set[int] = set()
+        for place in reached:
+            # A `**` that is not the last may also fit nothing.
+            while place < last and pattern[place] == "**":
+                following.add(place)
+                place += 1
+            if place > last:
+                continue
+            if pattern[place] == "**":
+                following |= {place, place + 1}
+            elif fnmatch.fnmatchcase(part, pattern[place]):
+                following.add(place + 1)
+        reached = following
+    return len(pattern) in reached
