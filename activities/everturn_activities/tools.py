@@ -25,6 +25,7 @@ from everturn_activities.store import (
     ToolInterrupted,
     ToolStarted,
 )
+from everturn_activities.toolbox import is_left_running, wrong_arguments
 
 OWNER_GRACE_SECONDS = 10.0
 """How long past its time-out a call of a paused worker is waited for."""
@@ -39,6 +40,10 @@ TOO_OFTEN = (
     " not run again; it may be what ends the worker."
 )
 CANCELLED = "The call was cancelled with its turn."
+LEFT_RUNNING = (
+    "The call is no longer waited for, as its turn was cancelled; it could not be ended and"
+    " may still take effect."
+)
 
 
 class Ran(Protocol):
@@ -174,12 +179,11 @@ class ToolActivities:
     async def _outcome(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
     ) -> tuple[str, bool]:
-        refusal = self._refusal(spec, call)
-        if refusal is not None:
-            return refusal, True
-        described, tool = spec.tool(call.name), self._toolbox.tool(spec, call.name)
+        tool = self._found(spec, call)
+        if isinstance(tool, str):
+            return tool, True
+        described = spec.tool(call.name)
         assert described is not None
-        assert tool is not None
         context = self._toolbox.context(
             spec, key, idempotency_key(key, request.turn, request.step, call.index), attempt
         )
@@ -190,11 +194,20 @@ class ToolActivities:
             else:
                 ran = await self._watch.guard(key, request.turn, running)
         except TurnCancelled:
-            return CANCELLED, True
+            return LEFT_RUNNING if is_left_running(tool) else CANCELLED, True
         return ran.text, ran.failed
 
     def _refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:
         """Why a call cannot run at all, or None."""
+        tool = self._found(spec, call)
+        if isinstance(tool, str):
+            return tool
+        described = spec.tool(call.name)
+        assert described is not None
+        return wrong_arguments(described, call.arguments, call.malformed)
+
+    def _found(self, spec: AgentSpec, call: StoredCall) -> Tool | str:
+        """The tool that a call names, or why there is none."""
         if spec.tool(call.name) is None:
             return f"Unknown tool: {call.name}"
         try:
@@ -203,7 +216,7 @@ class ToolActivities:
             return f"Tool {call.name} cannot run: {error}"
         if found is None:
             return f"Tool {call.name} is no longer in the workspace {spec.workspace}."
-        return None
+        return found
 
     async def _resolve(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, begun: ToolInterrupted
@@ -227,8 +240,8 @@ class ToolActivities:
         if described.effect != "once":
             text = TOO_OFTEN.format(times=begun.attempt)
             return CompletedTool(call.index, begun.attempt, _result(call, text, True), elapsed)
-        tool = None if self._refusal(spec, call) else self._toolbox.tool(spec, call.name)
-        if tool is not None and tool.verify is not None:
+        tool = self._found(spec, call)
+        if not isinstance(tool, str) and tool.verify is not None:
             context = self._toolbox.context(
                 spec,
                 key,

@@ -88,3 +88,16 @@ async def test_a_call_of_a_living_worker_is_waited_for(made: Bench) -> None:
         events = await made.until(key, "turn_finished")
     assert "unknown" in result(events)[1]
     await eventually(lambda: not (made.workspace / "effects.log").exists())
+
+
+async def test_a_once_call_with_wrong_arguments_leaves_no_intent(made: Bench) -> None:
+    gateway = scripted(calls("effect", seconds="soon"), says("sorry"))
+    key = await made.session()
+    async with made.worker(gateway):
+        await made.send(key, "go")
+        await made.until(key, "turn_finished")
+
+    (call,) = await made.runtime.store.tool_calls(key, 1, 1)
+    assert (call.attempt, call.worker) == (0, None)
+    assert call.result is not None
+    assert "do not fit" in call.result.text
