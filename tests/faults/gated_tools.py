@@ -66,3 +66,13 @@ def add(context: ToolContext, a: int, b: int) -> int:
 def fatal() -> None:
     """End the process that runs this."""
     os._exit(3)
+
+
+@tool(effect="pure")
+async def interrupt() -> None:
+    """Raise in a task of its own what ends an event loop."""
+
+    async def raises() -> None:
+        raise KeyboardInterrupt
+
+    await asyncio.create_task(raises())

@@ -62,6 +62,7 @@ class Plan:
             "add": {"a": 1, "b": 2},
             "run_command": {"command": self.command},
             "fatal": {},
+            "interrupt": {},
         }
         replies = []
         for step, names in enumerate(self.steps, start=1):

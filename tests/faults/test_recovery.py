@@ -145,11 +145,13 @@ async def test_a_command_ends_with_the_worker_that_runs_it(
     assert not running_command(command)
 
 
-@pytest.mark.parametrize("placement", ["inline", "queued"])
+@pytest.mark.parametrize(
+    ("tool", "placement"), [("fatal", "inline"), ("fatal", "queued"), ("interrupt", "queued")]
+)
 async def test_a_tool_that_ends_its_worker_is_given_up_and_its_turn_goes_on(
-    start_system: StartSystem, placement: str
+    start_system: StartSystem, tool: str, placement: str
 ):
-    system = await start_system({"fatal": Plan(steps=(("fatal",), ()))}, placement)
+    system = await start_system({"fatal": Plan(steps=((tool,), ()))}, placement)
     turn = await system.send("fatal")
     losses = 0
     while "turn_finished" not in {event.type for event in turn.events}:

@@ -49,6 +49,8 @@ GRACE = timedelta(seconds=5)
 LEAVE_SECONDS = 7.0
 CONNECT_SECONDS = 30.0
 
+ENDED_BY_TOOL = 70
+
 log = logging.getLogger(__name__)
 
 
@@ -156,7 +158,17 @@ async def _ended(task: asyncio.Task[None]) -> None:
 def serve(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT; prints `ready` on stdout once it takes work."""
     log_to_stderr(settings.log_level)
-    asyncio.run(_serve(settings))
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_serve(settings))
+    except Exception:
+        raise
+    except BaseException as error:
+        # Only a tool's own task can raise such a thing into the loop. What it left half done
+        # would wait for ever, so the process ends; the next worker takes its calls over.
+        log.error("a tool ended the worker with %s", type(error).__name__)
+        os._exit(ENDED_BY_TOOL)
+    loop.close()
 
 
 async def _serve(settings: Settings) -> None:
