@@ -13,9 +13,9 @@ MARK = "[the reply broke off; it begins again]"
 class Terminal:
     """A screen of 40 columns and 10 rows that understands what `Page` sends to it."""
 
-    def __init__(self, height: int = 10) -> None:
+    def __init__(self, height: int = 10, whole_lines: bool = False) -> None:
         self.file = io.StringIO()
-        self.page = Page(self._console(height), self._console(height))
+        self.page = Page(self._console(height), self._console(height), whole_lines)
         self._seq = 0
 
     def _console(self, height: int) -> Console:
@@ -72,6 +72,29 @@ def test_u3_text_that_has_left_the_screen_is_marked_instead():
     terminal.tell("text_delta", attempt=2, text="right")
 
     assert terminal.screen() == f"a\nb\nc\nd\n{MARK}\nright"
+
+
+def test_in_whole_lines_an_unfinished_line_waits_for_its_end():
+    terminal = Terminal(whole_lines=True)
+    terminal.tell("thinking_delta", text="Hm")
+    terminal.tell("text_delta", text="one\ntw")
+
+    assert terminal.screen() == "Hm\none\n"
+    terminal.tell("text_delta", text="o")
+    terminal.tell("step_finished")
+    assert terminal.screen() == "Hm\none\ntwo\n"
+
+
+def test_u3_in_whole_lines_a_superseded_line_is_never_shown():
+    """U3: a retried stream raises attempt, and clients drop older text."""
+    terminal = Terminal(whole_lines=True)
+    terminal.tell("text_delta", text="wrong")
+    terminal.tell("superseded", attempt=2)
+    terminal.tell("text_delta", attempt=2, text="right\nwro")
+    terminal.tell("superseded", attempt=3)
+    terminal.tell("text_delta", attempt=3, text="left\n")
+
+    assert terminal.screen() == f"right\n{MARK}\nleft\n"
 
 
 def test_a_tool_call_shows_its_state_and_how_long_it_took():

@@ -15,6 +15,7 @@ from everturn.errors import UsageError
 from everturn.inputs import checked_text
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
+from everturn_workers.home import prepare
 from everturn_workers.settings import Settings
 
 HELP = "/quit ends the chat, /cancel ends the turn; Ctrl-C leaves the turn working."
@@ -58,7 +59,7 @@ class _Conversation:
 
     async def watch(self, first: int) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
-        page = Page(*consoles(), can_erase=False)
+        page = Page(*consoles(), whole_lines=True)
         async with aclosing(self._client.events(self._session)) as events:
             async for event in events:
                 if event.turn < first:
@@ -100,6 +101,6 @@ class _Conversation:
 
 
 def _history(home: Path) -> FileHistory:
-    path = home / "history"
+    path = prepare(home) / "history"
     path.touch(mode=0o600, exist_ok=True)
     return FileHistory(str(path))

@@ -36,28 +36,34 @@ class Page:
     """A turn for a person: its text on stdout, everything else on stderr.
 
     On a terminal the text appears as it streams. Elsewhere stdout gets only the final
-    text, for a pipe cannot take back what a retry supersedes.
+    text, for a pipe cannot take back what a retry supersedes. With `whole_lines` a line is
+    shown once it is finished: whoever else draws on the screen, such as a prompt, would
+    overwrite an unfinished one.
     """
 
-    def __init__(self, out: Console, talk: Console, can_erase: bool = True) -> None:
+    def __init__(self, out: Console, talk: Console, whole_lines: bool = False) -> None:
         self._out = out
         self._talk = talk
         self._streams = out.is_terminal
+        self._whole_lines = whole_lines
         self._can_erase = (
-            can_erase and out.is_terminal and talk.is_terminal and not out.is_dumb_terminal
+            not whole_lines and out.is_terminal and talk.is_terminal and not out.is_dumb_terminal
         )
         self._transcript = Transcript()
         self._started: dict[int, float] = {}
         # What of the current reply stands on the screen, and in which kind its last piece was.
         self._shown = ""
         self._kind = ""
+        # What comes once its line is finished.
+        self._unfinished = ""
 
     def event(self, event: Event) -> None:
         step = self._transcript.steps.get((event.turn, event.step))
         attempt = step.attempt if step is not None else 0
         if not self._transcript.apply(event):
             return
-        if self._shown and event.attempt > attempt and event.type in _OF_REPLIES:
+        begun = self._shown or self._unfinished
+        if begun and event.attempt > attempt and event.type in _OF_REPLIES:
             self._supersede()
         body = event.body
         match event.type:
@@ -97,8 +103,15 @@ class Page:
             self._break_line()
         self._kind = kind
         text = printable(text)
+        if self._whole_lines:
+            lines, newline, self._unfinished = (self._unfinished + text).rpartition("\n")
+            text = lines + newline
+        if text:
+            self._put(text)
+
+    def _put(self, text: str) -> None:
         self._shown += text
-        if kind == "thinking":
+        if self._kind == "thinking":
             self._talk.print(Text(text, style="dim"), end="", soft_wrap=True)
         else:
             self._out.print(Text(text), end="", soft_wrap=True)
@@ -106,6 +119,9 @@ class Page:
 
     def _supersede(self) -> None:
         """Take back what an older attempt at this reply has shown."""
+        self._unfinished = ""
+        if not self._shown:
+            return
         rows = _rows(self._shown, self._out.width)
         if self._can_erase and rows < self._out.height:
             up = f"\x1b[{rows - 1}A" if rows > 1 else ""
@@ -140,7 +156,10 @@ class Page:
         self._shown, self._kind = "", ""
 
     def _break_line(self) -> None:
-        if self._shown and not self._shown.endswith("\n"):
+        if self._unfinished:
+            unfinished, self._unfinished = self._unfinished, ""
+            self._put(unfinished + "\n")
+        elif self._shown and not self._shown.endswith("\n"):
             self._shown += "\n"
             self._out.print()
 
@@ -156,8 +175,8 @@ def consoles() -> tuple[Console, Console]:
     )
 
 
-def show(json: bool, can_erase: bool = True) -> Show:
-    return Lines(sys.stdout) if json else Page(*consoles(), can_erase=can_erase)
+def show(json: bool) -> Show:
+    return Lines(sys.stdout) if json else Page(*consoles())
 
 
 def print_json(value: object, out: IO[str] | None = None) -> None:
