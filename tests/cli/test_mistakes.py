@@ -1,10 +1,15 @@
 """What a person can get wrong: one sentence on stderr, the right exit code, no traceback."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from everturn.errors import RuntimeUnavailable
+from everturn_workers import worker
+from everturn_workers.settings import Settings
 
 
 def is_one_sentence(ran, code: int, *says: str) -> bool:
@@ -100,6 +105,46 @@ async def test_a_network_address_without_a_key(commands):
     ran = await commands("api", EVERTURN_HOST="0.0.0.0")
 
     assert is_one_sentence(ran, 2, "EVERTURN_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("EVERTURN_PORT", "", "cannot listen"),
+        ("EVERTURN_HOST", "0.0.0.0", "EVERTURN_API_KEY"),
+        ("EVERTURN_API_KEY", " ", "EVERTURN_API_KEY is empty"),
+        ("EVERTURN_DATABASE_URL", "postgresql://db/x", "postgresql"),
+        ("EVERTURN_DATABASE_URL", "nonsense", "not a database URL"),
+    ],
+)
+async def test_what_up_cannot_work_under_is_refused_before_anything_starts(
+    commands, runtime, name, value, says
+):
+    # The port that the commands are given is that of the API which runs already.
+    given = {name: value} if value else {}
+
+    ran = await commands("up", **given)
+
+    assert is_one_sentence(ran, 2, says)
+    assert not list(runtime.folder.glob("home/logs/*"))
+
+
+async def test_a_worker_without_a_temporal_server_waits_and_then_says_what_to_do(
+    monkeypatch, caplog
+):
+    monkeypatch.setattr(worker, "CONNECT_SECONDS", 0.5)
+    caplog.set_level("INFO", logger=worker.__name__)
+    settings = Settings(temporal_address="127.0.0.1:1")
+
+    with pytest.raises(RuntimeUnavailable) as refused:
+        await worker._connected(settings, asyncio.Event())
+
+    [waits] = caplog.messages
+    assert waits == "waits up to 0.5 s for the Temporal server at 127.0.0.1:1"
+    assert str(refused.value) == (
+        "The Temporal server at 127.0.0.1:1 cannot be reached; start it, or set"
+        " EVERTURN_TEMPORAL_ADDRESS."
+    )
 
 
 def test_help_needs_none_of_the_heavy_imports():

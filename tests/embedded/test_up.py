@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,16 +23,30 @@ def gone(pid: int) -> bool:
     return processes.identify(pid) is None
 
 
-def test_an_up_runs_a_server_a_worker_and_an_api_and_tells_where(up: StartUp, home: Path):
-    one = up(EVERTURN_PORT="7999")
+def test_an_up_runs_a_server_a_worker_and_an_api_and_tells_where(
+    up: StartUp, home: Path, unused_tcp_port: int
+):
+    one = up(EVERTURN_PORT=str(unused_tcp_port))
 
     found = one.ready()
 
     assert set(found.children) == {"temporal", "worker", "api"}
-    assert found.api_url == "http://127.0.0.1:7999"
+    assert found.api_url == f"http://127.0.0.1:{unused_tcp_port}"
     environment = (home / "run" / "worker.env").read_text().splitlines()
     assert f"EVERTURN_TEMPORAL_ADDRESS={found.temporal_address}" in environment
     assert (home / "run" / "up.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_up_whose_port_is_taken_starts_nothing(up: StartUp, home: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        one = up(EVERTURN_PORT=str(taken.getsockname()[1]))
+        code = one.process.wait(timeout=20)
+
+    [said] = one.output.read_text().splitlines()
+    assert code == 1
+    assert "choose another port" in said
+    assert not is_held(lock_path(home))
+    assert running(home) is None
 
 
 def test_a_second_up_on_the_same_home_refuses_in_one_sentence(up: StartUp, home: Path):

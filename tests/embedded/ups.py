@@ -26,7 +26,12 @@ class UpProcess:
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, script, *ways],
-                env={**os.environ, "EVERTURN_HOME": str(home), **variables},
+                env={
+                    **os.environ,
+                    "EVERTURN_HOME": str(home),
+                    "EVERTURN_PORT": "0",
+                    **variables,
+                },
                 stdout=output,
                 stderr=output,
             )

@@ -12,7 +12,6 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 
 import everturn_workers.doors.v1 as v1
-from everturn.errors import UsageError
 from everturn_activities.event_log import EventLog
 from everturn_activities.store import Store
 from everturn_workers.discreet import log_to_stderr
@@ -20,6 +19,7 @@ from everturn_workers.doors.guard import Guard, demand_key
 from everturn_workers.doors.problems import problem, tell_problems
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
+from everturn_workers.listening import listening
 from everturn_workers.runtime import Runtime, open_runtime
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
@@ -144,7 +144,7 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    with _listening(settings.host, settings.port) as listener:
+    with listening(settings.host, settings.port) as listener:
         async with open_runtime(settings) as runtime:
             # Lazily: messages are accepted while the Temporal server is away.
             waker = TemporalWaker(await connect(settings, lazy=True), settings)
@@ -161,23 +161,6 @@ async def serve_app(app: FastAPI, settings: Settings, listener: socket.socket) -
         timeout_keep_alive=30,
     )
     await _Server(config, app.state.streams, settings.host).serve(sockets=[listener])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A bound socket; UsageError where the address cannot be had."""
-    # asyncio turns Nagle's delay off only where the protocol is named; it costs 40 ms an event.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"The API cannot listen on {host}:{port} ({error.strerror or error}); end what"
-            " listens there, or choose another port with --port or EVERTURN_PORT."
-        ) from None
-    return listener
 
 
 class _Server(uvicorn.Server):

@@ -19,6 +19,7 @@ from pydantic import SecretStr
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn_workers import fetch, processes
 from everturn_workers.home import prepare
+from everturn_workers.listening import listening
 from everturn_workers.locks import is_held, try_lock
 from everturn_workers.processes import Identity
 from everturn_workers.server import EmbeddedServer, start_server
@@ -86,12 +87,17 @@ class Up:
         self._api_url: str | None = None
 
     async def start(self) -> RunningUp:
-        """Raises UsageError where another `up` works on the home, RuntimeUnavailable where a
-        child does not come up; then nothing is left running."""
+        """Raises UsageError where the settings cannot be worked under or another `up` works on
+        the home, RuntimeUnavailable where a child does not come up; then nothing is left
+        running."""
+        _check(self._settings)
         prepare(self._home)
         self._take_home()
         try:
             await self._end_leftovers()
+            # Not earlier: what a killed `up` left may hold the port.
+            if self._settings.port:
+                listening(self._settings.host, self._settings.port).close()
             self._record()
             self._temporal_address = await self._start_temporal()
             self._api_url = await self._start_worker_and_api(self._temporal_address)
@@ -377,6 +383,18 @@ def child_environment(settings: Settings, temporal_address: str) -> dict[str, st
             environment[f"EVERTURN_{name.upper()}"] = told
     environment["EVERTURN_TEMPORAL_ADDRESS"] = temporal_address
     return environment
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what a child would refuse only once the others run."""
+    # Imported here: nothing else of `up` needs what these load.
+    from everturn_workers.doors.guard import demand_key
+
+    demand_key(settings)
+    if settings.database_url is not None:
+        from everturn_workers.runtime import sqlite_path
+
+        sqlite_path(settings.database_url)
 
 
 def _told(code: int | None) -> str:
