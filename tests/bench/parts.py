@@ -56,7 +56,12 @@ async def process(*command: str, **environment: str) -> AsyncIterator[tuple[int,
         *command,
         stdout=asyncio.subprocess.PIPE,
         # Without its bytecode a workflow module is compiled anew for each run.
-        env={**os.environ, **environment, "PYTHONDONTWRITEBYTECODE": ""},
+        env={
+            **os.environ,
+            **environment,
+            "PYTHONDONTWRITEBYTECODE": "",
+            "EVERTURN_LOG_LEVEL": "warning",
+        },
     )
     assert child.stdout is not None
     try:
