@@ -11,7 +11,9 @@ from everturn.agents import ToolSpec
 from everturn.session import Placement
 from everturn_activities.store import Store
 
-INLINE_SECONDS = 0.5
+INLINE_SECONDS = 1.0
+"""Half of a workflow task's time-out (`temporal.TASK_TIMEOUT`): on a busy worker a quick call takes
+several times what it takes on an idle one, and is cheapest inline just then."""
 SAMPLES = 20
 SAMPLES_MIN = 3
 
