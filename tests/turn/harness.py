@@ -68,8 +68,10 @@ class Bench:
         return await self.front.accept(key, Inbound(f"c{self.sent}", "cancel", target=turn))
 
     @asynccontextmanager
-    async def worker(self, gateway: ModelGateway, **settings: Any) -> AsyncIterator[str]:
-        """A worker that caches no workflow, so that each of its tasks is a replay."""
+    async def worker(
+        self, gateway: ModelGateway, workflows_cached: int = 0, **settings: Any
+    ) -> AsyncIterator[str]:
+        """A worker that by default caches no workflow, so that each of its tasks is a replay."""
         async with running_worker(
             self.client,
             self.runtime,
@@ -77,7 +79,7 @@ class Bench:
             OneGateway(gateway),
             Workspaces(),
             Workspaces(),
-            workflows_cached=0,
+            workflows_cached=workflows_cached,
         ) as instance:
             yield instance
 
