@@ -1,6 +1,7 @@
 """Agents: who works a turn, with which model, tools and limits."""
 
 import hashlib
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field
@@ -74,4 +75,8 @@ class AgentSpec(Frozen):
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
 
     def tool(self, name: str) -> ToolSpec | None:
-        return next((tool for tool in self.tools if tool.name == name), None)
+        return self._tools_by_name.get(name)
+
+    @cached_property
+    def _tools_by_name(self) -> dict[str, ToolSpec]:
+        return {tool.name: tool for tool in self.tools}

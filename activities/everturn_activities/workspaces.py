@@ -1,5 +1,6 @@
 """The workspaces of a worker: what a turn runs under, and the tools that it calls."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ from everturn.tools import Tool, ToolContext
 from everturn_activities.builtin import builtins
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
-from everturn_activities.workspace import load, protected_paths
+from everturn_activities.workspace import Workspace, load, protected_paths
+
+FRESH_SECONDS = 1.0
+"""How long the calls of a turn may find the tools of a workspace without looking at its files."""
 
 
 class Workspaces:
@@ -17,9 +21,10 @@ class Workspaces:
 
     def __init__(self, unsafe_commands: bool = False) -> None:
         self._unsafe_commands = unsafe_commands
+        self._loaded: dict[str, tuple[float, Workspace]] = {}
 
     def spec(self, assignment: Assignment) -> AgentSpec:
-        workspace = load(Path(assignment.workspace))
+        workspace = self._load(assignment.workspace)
         return workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
@@ -27,7 +32,15 @@ class Workspaces:
         described = spec.tool(name)
         if described is not None and described.source == "builtin":
             return builtins().get(name)
-        return load(Path(spec.workspace)).tool(name)
+        loaded = self._loaded.get(spec.workspace)
+        if loaded is None or time.monotonic() - loaded[0] > FRESH_SECONDS:
+            return self._load(spec.workspace).tool(name)
+        return loaded[1].tool(name)
+
+    def _load(self, path: str) -> Workspace:
+        workspace = load(Path(path))
+        self._loaded[path] = (time.monotonic(), workspace)
+        return workspace
 
     def context(
         self, spec: AgentSpec, key: SessionKey, idempotency_key: str, attempt: int

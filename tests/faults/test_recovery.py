@@ -41,7 +41,27 @@ async def test_the_calls_of_a_killed_worker_begin_again_when_another_starts(
     for turn in turns:
         evidence = await system.evidence(turn)
         assert evidence.problems() == []
-        # Told by the next worker: the time-out of the heartbeat would be no application's.
+
+
+async def test_a_living_worker_hands_on_the_calls_of_a_killed_one_before_their_time_out(
+    start_system: StartSystem,
+):
+    system = await start_system({"stream": STREAM, "slow": SLOW}, "queued")
+    turns = [await system.send("stream"), await system.send("slow")]
+    await system.held("stream.1")
+    await system.waits_in_tool("slow.slow")
+    await system.another_worker()
+
+    await system.kill("worker")
+
+    await turns[0].saw("superseded", step=1)
+    await until(lambda: {line["attempt"] for line in system.effects()
+                         if line["tool"] == "slow"} == {1, 2})  # fmt: skip
+    await system.release("stream.1", "slow.slow")
+    for turn in turns:
+        evidence = await system.evidence(turn)
+        assert evidence.problems() == []
+        # Told by the other worker: the time-out of the heartbeat would be no application's.
         assert set(retries(await system.history(turn.name))) == {(2, "WorkerLost")}
 
 

@@ -82,6 +82,7 @@ class Bench:
             workflows_cached=workflows_cached,
         ) as instance:
             yield instance
+        await gateway.close()
 
     async def until(self, key: SessionKey, kind: str, turn: int | None = None) -> list[Event]:
         """The session's events up to the first of type `kind` (in `turn`)."""

@@ -14,6 +14,7 @@ from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
 
+import uvloop
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -158,7 +159,8 @@ async def _ended(task: asyncio.Task[None]) -> None:
 def serve(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT; prints `ready` on stdout once it takes work."""
     log_to_stderr(settings.log_level)
-    loop = asyncio.new_event_loop()
+    # A turn spends a tenth of the worker's CPU in asyncio's own loop.
+    loop = uvloop.new_event_loop()
     try:
         loop.run_until_complete(_serve(settings))
     except Exception:

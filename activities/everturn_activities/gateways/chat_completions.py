@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any
 
+import aiohttp
 import httpx
 import orjson
+from httpx_aiohttp import AiohttpTransport
 from pydantic import BaseModel
 
 from everturn.context.compose import Context
@@ -28,6 +30,7 @@ from everturn_activities.gateways.wire import REASONING_FIELDS, wire_messages, w
 
 OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 10.0
+IDLE_SECONDS = 30.0
 DRAIN_SECONDS = 0.5
 ERROR_BYTES_MAX = 64 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024
@@ -114,16 +117,21 @@ class ChatCompletionsGateway:
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
             self._client = httpx.AsyncClient(
-                limits=httpx.Limits(
-                    max_connections=self._connections_max,
-                    max_keepalive_connections=min(self._connections_max, 100),
-                    keepalive_expiry=30,
-                ),
+                # With 16 calls at once: 0.7 ms of CPU a call, on httpx's own transport 3.4.
+                transport=AiohttpTransport(client=self._session),
                 follow_redirects=False,
                 # A proxy of the environment is for the network, not for this machine.
                 mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")},
             )
         return self._client
+
+    def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=self._connections_max,
+            keepalive_timeout=IDLE_SECONDS,
+            ssl=httpx.create_ssl_context(),
+        )
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
     def _url(self, base_url: str | None) -> httpx.URL:
         base = (base_url or self._base_url).rstrip("/")

@@ -45,11 +45,16 @@ _SUMS = (
 )
 
 
+_SID = Statement(
+    sa.select(_s.c.sid).where(
+        _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
+    )
+)
+
+
 def sid_of(connection: sa.Connection, key: SessionKey) -> int:
     """The session's short number; raises UnknownSession."""
-    sid: int | None = connection.execute(
-        sa.select(_s.c.sid).where(_s.c.tenant == key.tenant, _s.c.id == key.session)
-    ).scalar()
+    sid: int | None = _SID.scalar(connection, {"of_tenant": key.tenant, "of_id": key.session})
     if sid is None:
         raise UnknownSession(unknown(key))
     return sid
@@ -191,6 +196,11 @@ def messages(
         )
         for row in rows
     ]
+
+
+def history(connection: sa.Connection, key: SessionKey, after: int, upto: int) -> Sequence[Any]:
+    """The rows of the transcript at the positions after `after`, up to `upto`."""
+    return message_rows(connection, sid_of(connection, key), after, upto)
 
 
 def message_rows(

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -186,13 +186,22 @@ class SqlStore:
     async def begin_inline_step(
         self, request: PrepareStep, model: str, caller: Caller
     ) -> tuple[ContextHead, CallStarted | StepHead | None]:
-        def change(tx: Tx) -> tuple[ContextHead, CallStarted | StepHead | None]:
+        key = SessionKey(request.tenant, request.session)
+        known = self._histories.length(key)
+
+        def change(
+            tx: Tx,
+        ) -> tuple[ContextHead, CallStarted | StepHead | None, Sequence[Any]]:
             context = turns.prepare(tx, request, "inline", model)
             if context.cancelled or context.placement == "queued":
-                return context, None
-            return context, model_journal.begin_model_call(tx, context, model, caller)
+                return context, None, ()
+            begun = model_journal.begin_model_call(tx, context, model, caller)
+            # What the call will read, while we are here: a read of its own costs as much again.
+            return context, begun, reads.history(tx.connection, key, known, context.upto)
 
-        return await self._database.write(change)
+        context, begun, rows = await self._database.write(change)
+        self._histories.add(key, rows)
+        return context, begun
 
     async def finish_turn(self, request: FinishTurn) -> Finished:
         finished = await self._database.write(lambda tx: turns.finish(tx, request))
@@ -209,19 +218,13 @@ class SqlStore:
     async def history(self, key: SessionKey, upto: int) -> Sequence[AnyMessage]:
         """The transcript up to position `upto`. Messages never change, so this process
         reads each once."""
-        kept = self._histories.of(key)
-        if len(kept.messages) < upto:
+        known = self._histories.length(key)
+        if known < upto:
             rows = await self._database.read(
-                lambda connection: reads.message_rows(
-                    connection, reads.sid_of(connection, key), len(kept.messages), upto
-                )
+                lambda connection: reads.history(connection, key, known, upto)
             )
-            for row in rows:
-                if row.position == len(kept.messages) + 1:
-                    kept.messages.append(message_from_json(row.body))
-                    kept.tokens += row.tokens
-            self._histories.trim()
-        return kept.messages[:upto]
+            return self._histories.add(key, rows)[:upto]
+        return self._histories.add(key, ())[:upto]
 
     async def cancelled(self, key: SessionKey, turn: int) -> bool:
         row = schema.sessions
@@ -329,12 +332,22 @@ class _Histories:
     def __init__(self) -> None:
         self._kept: OrderedDict[SessionKey, _History] = OrderedDict()
 
-    def of(self, key: SessionKey) -> _History:
+    def length(self, key: SessionKey) -> int:
+        kept = self._kept.get(key)
+        return len(kept.messages) if kept is not None else 0
+
+    def add(self, key: SessionKey, rows: Sequence[Any]) -> list[AnyMessage]:
+        """The session's transcript with those of `rows` that continue it."""
         kept = self._kept.setdefault(key, _History())
         self._kept.move_to_end(key)
-        return kept
+        for row in rows:
+            if row.position == len(kept.messages) + 1:
+                kept.messages.append(message_from_json(row.body))
+                kept.tokens += row.tokens
+        self._trim()
+        return kept.messages
 
-    def trim(self) -> None:
+    def _trim(self) -> None:
         while len(self._kept) > 1 and (
             len(self._kept) > HISTORIES_KEPT
             or sum(kept.tokens for kept in self._kept.values()) > HISTORY_TOKENS_KEPT
