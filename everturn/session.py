@@ -107,7 +107,7 @@ class PrepareStep:
 @dataclass(frozen=True)
 class ContextHead:
     """A prepared step. `upto` is the position of the last message in the context; `reruns`
-    counts how often it was begun again."""
+    counts how often it was begun again, `cuts` pins which cuts were in force."""
 
     tenant: str
     session: str
@@ -119,6 +119,7 @@ class ContextHead:
     placement: Placement
     cancelled: bool = False
     reruns: int = 0
+    cuts: int = 0
 
 
 @dataclass(frozen=True)

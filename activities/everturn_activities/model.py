@@ -144,7 +144,7 @@ class ModelActivities:
         writer = DeltaWriter(self._events, key, context.turn, context.step, begun.attempt)
         started = time.monotonic()
         try:
-            composed = compose(spec, await self._store.history(key, context.upto))
+            composed = compose(spec, await self._store.history(key, context.upto, context.cuts))
             ended = await self._watch.guard(key, context.turn, self._stream(composed, writer))
         except TurnCancelled:
             ended = self._cut(context, writer)

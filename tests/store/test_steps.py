@@ -144,12 +144,12 @@ async def test_the_transcript_is_read_up_to_where_a_step_was_prepared(story: Sto
     await story.send("start")
     turn = await story.begun()
     first = await story.step(turn, 1)
-    assert len(await story.store.history(story.key, first.upto)) == 1
+    assert len(await story.store.history(story.key, first.upto, 0)) == 1
     await story.send("now", mode="steer")
     second = await story.prepare(turn, 2)
-    assert [m.role for m in await story.store.history(story.key, second.upto)] == [
+    assert [m.role for m in await story.store.history(story.key, second.upto, 0)] == [
         "user",
         "assistant",
         "user",
     ]
-    assert len(await story.store.history(story.key, first.upto)) == 1
+    assert len(await story.store.history(story.key, first.upto, 0)) == 1

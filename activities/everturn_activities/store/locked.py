@@ -34,6 +34,7 @@ _COUNTERS = (
     "inbox_pos",
     "message_pos",
     "message_tokens",
+    "cut_n",
     "event_epoch",
     "event_seq",
     "title",
@@ -58,6 +59,7 @@ class LockedSession:
     inbox_pos: int
     message_pos: int
     message_tokens: int
+    cut_n: int
     event_epoch: int
     event_seq: int
     title: str
@@ -137,11 +139,16 @@ class LockedSession:
         if self._events:
             _INSERT_EVENT.run(connection, *self._events)
             self.tx.told.add(self.key)
-        if self._messages:
-            _INSERT_MESSAGE.run(connection, *self._messages)
+        self.write_messages()
         values = {name: getattr(self, name) for name in _COUNTERS}
         _SAVE.run(connection, {**values, "updated_at": self.tx.now, "of_sid": self.sid})
-        self._events, self._messages = [], []
+        self._events = []
+
+    def write_messages(self) -> None:
+        """Write the messages appended so far, for who reads them in this transaction."""
+        if self._messages:
+            _INSERT_MESSAGE.run(self.tx.connection, *self._messages)
+            self._messages = []
 
 
 _INSERT_EVENT = insert(schema.events)

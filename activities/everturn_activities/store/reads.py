@@ -198,11 +198,6 @@ def messages(
     ]
 
 
-def history(connection: sa.Connection, key: SessionKey, after: int, upto: int) -> Sequence[Any]:
-    """The rows of the transcript at the positions after `after`, up to `upto`."""
-    return message_rows(connection, sid_of(connection, key), after, upto)
-
-
 def message_rows(
     connection: sa.Connection, sid: int, after: int, upto: int, limit: int = 2**31 - 1
 ) -> Sequence[Any]:

@@ -47,7 +47,9 @@ sessions = sa.Table(
     sa.Column("wake_at", sa.Double),
     sa.Column("inbox_pos", sa.Integer, nullable=False, default=0),
     sa.Column("message_pos", sa.Integer, nullable=False, default=0),
+    # Tokens of what is sent: of the messages in no cut, and of what stands for the others.
     sa.Column("message_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cut_n", sa.Integer, nullable=False, default=0),
     sa.Column("event_epoch", sa.Integer, nullable=False, default=1),
     sa.Column("event_seq", sa.Integer, nullable=False, default=0),
     sa.UniqueConstraint("tenant", "id"),
@@ -179,6 +181,23 @@ messages = sa.Table(
     sa.Column("tokens", sa.Integer, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.UniqueConstraint("sid", "turn", "step", "part"),
+)
+
+# Ranges of messages that are no longer sent; `body` is the text that stands for them.
+cuts = sa.Table(
+    "cuts",
+    metadata,
+    *_owner("n"),
+    sa.Column("kind", sa.Text, nullable=False),  # compaction, rollback
+    sa.Column("first", sa.Integer, nullable=False),
+    sa.Column("last", sa.Integer, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text),
+    sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", sa.Double, nullable=False),
+    # The number of the change that took it back.
+    sa.Column("undone_n", sa.Integer),
+    sa.Column("undone_at", sa.Double),
 )
 
 events = sa.Table(

@@ -1,6 +1,5 @@
 """The store on a SQL database: each method one transaction or one read."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -12,8 +11,6 @@ from everturn.messages import (
     AssistantMessage,
     ToolMessage,
     ToolResult,
-    UserMessage,
-    message_from_json,
 )
 from everturn.session import (
     BeginTurn,
@@ -47,6 +44,7 @@ from everturn_activities.store import (
     ToolStarted,
     UnfinishedCall,
     Wake,
+    cuts,
     inbox,
     model_journal,
     reads,
@@ -55,12 +53,8 @@ from everturn_activities.store import (
     turns,
 )
 from everturn_activities.store.database import Database, Tx
+from everturn_activities.store.histories import AnyMessage, Histories
 from everturn_activities.store.locked import LockedSession
-
-AnyMessage = UserMessage | AssistantMessage | ToolMessage
-
-HISTORIES_KEPT = 256
-HISTORY_TOKENS_KEPT = 4_000_000
 
 
 class SqlStore:
@@ -69,7 +63,7 @@ class SqlStore:
     def __init__(self, database: Database, count_tokens: Callable[[AnyMessage], int]) -> None:
         self._database = database
         self._count = count_tokens
-        self._histories = _Histories()
+        self._histories = Histories()
         self._specs: dict[tuple[SessionKey, int], AgentSpec] = {}
 
     async def close(self) -> None:
@@ -187,20 +181,28 @@ class SqlStore:
         self, request: PrepareStep, model: str, caller: Caller
     ) -> tuple[ContextHead, CallStarted | StepHead | None]:
         key = SessionKey(request.tenant, request.session)
-        known = self._histories.length(key)
+        known_cuts, known = self._histories.newest(key)
 
         def change(
             tx: Tx,
-        ) -> tuple[ContextHead, CallStarted | StepHead | None, Sequence[Any]]:
+        ) -> tuple[ContextHead, CallStarted | StepHead | None, int, Sequence[Any]]:
             context = turns.prepare(tx, request, "inline", model)
+            after = known if context.cuts == known_cuts else 0
             if context.cancelled or context.placement == "queued":
-                return context, None, ()
+                return context, None, after, ()
             begun = model_journal.begin_model_call(tx, context, model, caller)
             # What the call will read, while we are here: a read of its own costs as much again.
-            return context, begun, reads.history(tx.connection, key, known, context.upto)
+            sid = reads.sid_of(tx.connection, key)
+            return (
+                context,
+                begun,
+                after,
+                cuts.sent(tx.connection, sid, context.cuts, after, context.upto),
+            )
 
-        context, begun, rows = await self._database.write(change)
-        self._histories.add(key, rows)
+        context, begun, after, rows = await self._database.write(change)
+        if begun is not None:
+            self._histories.add(key, context.cuts, after, context.upto, rows)
         return context, begun
 
     async def finish_turn(self, request: FinishTurn) -> Finished:
@@ -215,16 +217,23 @@ class SqlStore:
             known = self._specs[(key, turn)] = AgentSpec.model_validate_json(body)
         return known
 
-    async def history(self, key: SessionKey, upto: int) -> Sequence[AnyMessage]:
-        """The transcript up to position `upto`. Messages never change, so this process
-        reads each once."""
-        known = self._histories.length(key)
-        if known < upto:
-            rows = await self._database.read(
-                lambda connection: reads.history(connection, key, known, upto)
-            )
-            return self._histories.add(key, rows)[:upto]
-        return self._histories.add(key, ())[:upto]
+    async def history(self, key: SessionKey, upto: int, cuts: int) -> Sequence[AnyMessage]:
+        """What is sent of the transcript up to position `upto`, under the cuts at number `cuts`."""
+        known = self._histories.known(key, cuts)
+        while True:
+            rows: Sequence[Any] = ()
+            if known < upto:
+                rows = await self._sent(key, cuts, known, upto)
+            history = self._histories.add(key, cuts, known, upto, rows)
+            if history is not None:
+                return history
+            known = 0
+
+    async def _sent(self, key: SessionKey, n: int, after: int, upto: int) -> Sequence[Any]:
+        def look(connection: sa.Connection) -> Sequence[Any]:
+            return cuts.sent(connection, reads.sid_of(connection, key), n, after, upto)
+
+        return await self._database.read(look)
 
     async def cancelled(self, key: SessionKey, turn: int) -> bool:
         row = schema.sessions
@@ -318,38 +327,3 @@ def _spec(connection: sa.Connection, key: SessionKey, turn: int) -> str:
         .where(schema.turns.c.sid == sid, schema.turns.c.turn == turn)
     ).scalar_one()
     return body
-
-
-class _History:
-    def __init__(self) -> None:
-        self.messages: list[AnyMessage] = []
-        self.tokens = 0
-
-
-class _Histories:
-    """Transcripts read so far, the least recently used dropped first."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[SessionKey, _History] = OrderedDict()
-
-    def length(self, key: SessionKey) -> int:
-        kept = self._kept.get(key)
-        return len(kept.messages) if kept is not None else 0
-
-    def add(self, key: SessionKey, rows: Sequence[Any]) -> list[AnyMessage]:
-        """The session's transcript with those of `rows` that continue it."""
-        kept = self._kept.setdefault(key, _History())
-        self._kept.move_to_end(key)
-        for row in rows:
-            if row.position == len(kept.messages) + 1:
-                kept.messages.append(message_from_json(row.body))
-                kept.tokens += row.tokens
-        self._trim()
-        return kept.messages
-
-    def _trim(self) -> None:
-        while len(self._kept) > 1 and (
-            len(self._kept) > HISTORIES_KEPT
-            or sum(kept.tokens for kept in self._kept.values()) > HISTORY_TOKENS_KEPT
-        ):
-            self._kept.popitem(last=False)

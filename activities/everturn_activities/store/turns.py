@@ -327,6 +327,7 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
         tokens=session.message_tokens,
         placement=placement,
         cancelled=cancelled,
+        cuts=session.cut_n,
     )
     _INSERT_STEP.run(
         tx.connection,

@@ -24,6 +24,26 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sid", "run_id", "k", name=op.f("pk_beginnings")),
     )
     op.create_table(
+        "cuts",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("first", sa.Integer(), nullable=False),
+        sa.Column("last", sa.Integer(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=True),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("undone_n", sa.Integer(), nullable=True),
+        sa.Column("undone_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_cuts")),
+    )
+    op.create_table(
         "events",
         sa.Column(
             "sid",
@@ -115,6 +135,7 @@ def upgrade() -> None:
         sa.Column("inbox_pos", sa.Integer(), nullable=False),
         sa.Column("message_pos", sa.Integer(), nullable=False),
         sa.Column("message_tokens", sa.Integer(), nullable=False),
+        sa.Column("cut_n", sa.Integer(), nullable=False),
         sa.Column("event_epoch", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
@@ -248,4 +269,5 @@ def downgrade() -> None:
 
     op.drop_table("inbox")
     op.drop_table("events")
+    op.drop_table("cuts")
     op.drop_table("beginnings")

@@ -1,0 +1,159 @@
+"""Cuts: ranges of a transcript that are no longer sent, and what is sent in their place.
+
+Messages stay where they are, so a cut is undone by a note in its row. Cuts and undoings
+are numbered together by `sessions.cut_n`: whoever reads as of a number sees what was in
+force then, whatever came later.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.context.cuts import Cut, CutKind, shown
+from everturn.context.summary import summary_message
+from everturn_activities.store import schema
+from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.reads import message_rows
+from everturn_activities.store.statement import Statement, insert
+
+_cuts, _messages = schema.cuts, schema.messages
+_sid: sa.BindParameter[int] = sa.bindparam("of_sid")
+_n: sa.BindParameter[int] = sa.bindparam("of_n")
+
+_INSERT = insert(_cuts)
+_IN_FORCE = Statement(
+    sa.select(_cuts)
+    .where(
+        _cuts.c.sid == _sid,
+        _cuts.c.n <= _n,
+        sa.or_(_cuts.c.undone_n.is_(None), _cuts.c.undone_n > _n),
+    )
+    .order_by(_cuts.c.n)
+)
+_UNDO = Statement(
+    sa.update(_cuts)
+    .where(_cuts.c.sid == _sid, _cuts.c.n == sa.bindparam("of_cut"))
+    .values(undone_n=sa.bindparam("undone_n"), undone_at=sa.bindparam("undone_at"))
+)
+_TOKENS = Statement(
+    sa.select(sa.func.coalesce(sa.func.sum(_messages.c.tokens), 0)).where(
+        _messages.c.sid == _sid,
+        _messages.c.position >= sa.bindparam("first"),
+        _messages.c.position <= sa.bindparam("last"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A message as it is sent: its JSON, and the last position that it stands for."""
+
+    position: int
+    body: str
+    tokens: int
+
+
+def cut(
+    session: LockedSession,
+    kind: CutKind,
+    first: int,
+    last: int,
+    turn: int,
+    body: str | None = None,
+    tokens: int = 0,
+) -> int:
+    """Leave the messages `first` to `last` out from now on; returns the cut's number.
+
+    A rollback undoes the summaries that tell of its messages.
+    """
+    now_in_force = in_force(session.tx.connection, session.sid, session.cut_n)
+    session.cut_n += 1
+    if kind == "rollback":
+        for other in now_in_force:
+            if other.kind == "compaction" and other.first <= last and other.last >= first:
+                _mark_undone(session, other.n)
+    _INSERT.run(
+        session.tx.connection,
+        {
+            "sid": session.sid,
+            "n": session.cut_n,
+            "kind": kind,
+            "first": first,
+            "last": last,
+            "turn": turn,
+            "body": body,
+            "tokens": tokens,
+            "created_at": session.tx.now,
+        },
+    )
+    _count_again(session)
+    return session.cut_n
+
+
+def undo(session: LockedSession, kind: CutKind = "compaction") -> Cut | None:
+    """Take the newest cut of `kind` back; None where there is none in force."""
+    found = in_force(session.tx.connection, session.sid, session.cut_n)
+    newest = next((one for one in reversed(found) if one.kind == kind), None)
+    if newest is None:
+        return None
+    session.cut_n += 1
+    _mark_undone(session, newest.n)
+    _count_again(session)
+    return newest
+
+
+def in_force(connection: sa.Connection, sid: int, n: int) -> list[Cut]:
+    """The cuts that were in force when `cut_n` was `n`, in the order of their numbers."""
+    if n == 0:
+        return []
+    return [
+        Cut(row.n, row.kind, row.first, row.last, row.body, row.tokens)
+        for row in _IN_FORCE.all(connection, {"of_sid": sid, "of_n": n})
+    ]
+
+
+def sent(connection: sa.Connection, sid: int, n: int, after: int, upto: int) -> Sequence[Any]:
+    """What is sent of the positions after `after`, up to `upto`, under the cuts at number `n`.
+
+    Rows with `position`, `body` and `tokens`.
+    """
+    if n == 0:
+        return message_rows(connection, sid, after, upto)
+    rows: list[Any] = []
+    for piece in shown(in_force(connection, sid, n), upto):
+        if piece.last <= after:
+            continue
+        if isinstance(piece, Cut):
+            message = summary_message(piece.body or "")
+            rows.append(Sent(piece.last, message.model_dump_json(), piece.tokens))
+        else:
+            rows += message_rows(connection, sid, max(after, piece.first - 1), piece.last)
+    return rows
+
+
+def _mark_undone(session: LockedSession, n: int) -> None:
+    _UNDO.run(
+        session.tx.connection,
+        {
+            "of_sid": session.sid,
+            "of_cut": n,
+            "undone_n": session.cut_n,
+            "undone_at": session.tx.now,
+        },
+    )
+
+
+def _count_again(session: LockedSession) -> None:
+    """Set the running sum to what is in force."""
+    session.write_messages()
+    connection = session.tx.connection
+    tokens = 0
+    for piece in shown(in_force(connection, session.sid, session.cut_n), session.message_pos):
+        if isinstance(piece, Cut):
+            tokens += piece.tokens
+        else:
+            at = {"of_sid": session.sid, "first": piece.first, "last": piece.last}
+            tokens += _TOKENS.scalar(connection, at)
+    session.message_tokens = tokens
