@@ -71,7 +71,7 @@ async def test_U3_a_stalled_stream_is_retried_and_leaves_no_duplicate_prefix(
     made: Bench, tmp_path: Path, placement: str
 ):
     (made.workspace / "agents").mkdir()
-    (made.workspace / "agents" / "default.md").write_text("---\nstall_seconds: 0.4\n---\nCount.\n")
+    (made.workspace / "agents" / "default.md").write_text("---\nstall_seconds: 1.5\n---\nCount.\n")
     text = " ".join(map(str, range(20)))
     key = await made.session()
 

@@ -46,11 +46,17 @@ class Bench:
     workspace: Path
     front: Front
     waker: TemporalWaker
+    tenant: str
     sent: int = 0
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
+    def key(self, name: str = "s") -> SessionKey:
+        """Of a session of this test's own tenant: tests share a server, and a run that one
+        leaves open must not be taken for another's."""
+        return SessionKey(self.tenant, name)
+
     async def session(self, name: str = "s") -> SessionKey:
-        key = SessionKey("default", name)
+        key = self.key(name)
         await self.runtime.store.create_session(
             key, SessionSettings(str(self.workspace), str(self.workspace))
         )
@@ -114,16 +120,18 @@ class Bench:
 
 @asynccontextmanager
 async def bench(address: str, home: Path, workspace: Path, **settings: Any) -> AsyncIterator[Bench]:
+    number = next(_numbers)
     made = Settings(
         home=home,
         temporal_address=address,
-        task_queue=f"test-{home.name}-{next(_numbers)}",
+        task_queue=f"test-{home.name}-{number}",
         **settings,
     )
     async with open_runtime(made) as runtime:
         client = await connect(made)
         waker = TemporalWaker(client, made)
-        yield Bench(made, runtime, client, workspace, Front(runtime.store, waker), waker)
+        front = Front(runtime.store, waker)
+        yield Bench(made, runtime, client, workspace, front, waker, f"tenant-{number}")
 
 
 async def eventually(holds: Callable[[], bool]) -> None:

@@ -94,7 +94,7 @@ async def test_a_workspace_that_cannot_be_read_ends_the_turn_with_the_mend(made:
 async def test_b28_tools_of_one_step_run_together_and_answer_in_call_order(
     made: Bench, placement: str
 ) -> None:
-    asked = [{"name": "slow", "arguments": {"seconds": s}} for s in (0.6, 0.1, 0.3)]
+    asked = [{"name": "slow", "arguments": {"seconds": s}} for s in (3.0, 0.1, 1.5)]
     gateway = scripted({"calls": asked}, says("slept"))
     key = await made.session()
     async with made.worker(gateway, placement=placement):

@@ -101,7 +101,7 @@ async def test_signals_that_land_while_a_turn_completes_repeat_and_lose_nothing(
 
     turns = 0
     for name, names in sent.items():
-        events = await made.events(SessionKey("default", name))
+        events = await made.events(made.key(name))
         started = [e for e in events if e.type == "turn_started"]
         assert [m for e in started for m in e.body["messages"]] == names
         assert len([e for e in events if e.type == "turn_finished"]) == len(started)
