@@ -220,3 +220,18 @@ async def test_many_streams_run_at_once(chat_completions):
         contexts = [asking(server.url + "/v1", user_text(f"{i} ")) for i in range(50)]
         replies = await asyncio.gather(*(replied(chat_completions, c) for c in contexts))
     assert [reply.message.text for _, reply in replies] == [f"{i} " * 3 for i in range(50)]
+
+
+async def test_a_proxy_of_the_environment_is_used_but_for_this_machine(monkeypatch):
+    answer = streaming(event({"content": "ok"}, "stop"), DONE)
+    async with raw_server(answer) as proxy, raw_server(answer) as local:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        gateway = ChatCompletionsGateway(key=KEY)
+        for url in ("http://model.invalid", local.url):
+            _, reply = await replied(gateway, asking(url + "/v1"))
+            assert reply.message.text == "ok"
+        await gateway.close()
+
+    assert (len(proxy.requests), len(local.requests)) == (1, 1)
