@@ -120,9 +120,48 @@ async def test_the_wait_is_read_from_a_date_and_from_milliseconds(chat_completio
     assert raised.value.retry_after_seconds == pytest.approx(20, abs=2)
 
 
-async def test_an_answer_that_is_no_stream_is_refused(chat_completions):
+async def test_an_answer_that_is_no_chat_completion_is_refused(chat_completions):
     async with raw_server(refusing(200, {"choices": []})) as server:
-        with pytest.raises(ModelRefused, match="without a stream"):
+        with pytest.raises(ModelRefused, match="no chat completion"):
+            await replied(chat_completions, asking(server.url + "/v1"))
+
+
+WHOLE = {
+    "object": "chat.completion",
+    "model": "m-2",
+    "choices": [
+        {
+            "index": 0,
+            "finish_reason": "tool_calls",
+            "message": {
+                "role": "assistant",
+                "content": "Adding.",
+                "refusal": None,
+                "reasoning_content": "Hm.",
+                "tool_calls": [
+                    {"function": {"name": "add", "arguments": '{"a": 1}'}},
+                    {"function": {"name": "add", "arguments": '{"a": 2}'}},
+                ],
+            },
+        }
+    ],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 2},
+}
+
+
+async def test_an_endpoint_that_does_not_stream_gives_its_reply_whole(chat_completions):
+    async with raw_server(refusing(200, WHOLE)) as server:
+        deltas, reply = await replied(chat_completions, asking(server.url + "/v1"))
+    assert (reply.message.text, reply.stop, reply.model) == ("Adding.", "tool_use", "m-2")
+    assert [call.arguments for call in reply.message.tool_calls] == [{"a": 1}, {"a": 2}]
+    assert (reply.usage.input_tokens, reply.usage.estimated) == (7, False)
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "Adding."
+
+
+async def test_a_whole_reply_without_its_finish_reason_is_cut(chat_completions):
+    choice = {**WHOLE["choices"][0], "finish_reason": None}
+    async with raw_server(refusing(200, {"choices": [choice]})) as server:
+        with pytest.raises(ModelUnavailable, match="was cut"):
             await replied(chat_completions, asking(server.url + "/v1"))
 
 
@@ -220,18 +259,3 @@ async def test_many_streams_run_at_once(chat_completions):
         contexts = [asking(server.url + "/v1", user_text(f"{i} ")) for i in range(50)]
         replies = await asyncio.gather(*(replied(chat_completions, c) for c in contexts))
     assert [reply.message.text for _, reply in replies] == [f"{i} " * 3 for i in range(50)]
-
-
-async def test_a_proxy_of_the_environment_is_used_but_for_this_machine(monkeypatch):
-    answer = streaming(event({"content": "ok"}, "stop"), DONE)
-    async with raw_server(answer) as proxy, raw_server(answer) as local:
-        monkeypatch.setenv("HTTP_PROXY", proxy.url)
-        monkeypatch.delenv("NO_PROXY", raising=False)
-        monkeypatch.delenv("no_proxy", raising=False)
-        gateway = ChatCompletionsGateway(key=KEY)
-        for url in ("http://model.invalid", local.url):
-            _, reply = await replied(gateway, asking(url + "/v1"))
-            assert reply.message.text == "ok"
-        await gateway.close()
-
-    assert (len(proxy.requests), len(local.requests)) == (1, 1)

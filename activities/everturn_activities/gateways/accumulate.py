@@ -43,8 +43,11 @@ class _Prose:
 
 @dataclass(slots=True)
 class _Call:
+    """`given` is the id as the endpoint gave it, which may be another call's, too."""
+
     ordinal: int
     id: str
+    given: str
     name: str
     pieces: list[str]
     extra_content: Any = None
@@ -104,8 +107,12 @@ class Accumulator:
         call = self._by_index.get(index) if index is not None else None
         if index is None and not call_id and self._calls:
             call = self._calls[-1]
-        if call is None or (call_id and call.pieces and call_id != call.id):
-            call = _Call(len(self._calls), call_id or f"call_{secrets.token_hex(8)}", "", [])
+        if call is None or (call_id and call.pieces and call_id != call.given):
+            own = call_id or f"call_{secrets.token_hex(8)}"
+            if any(own == other.id for other in self._calls):
+                # Each result names its call, so providers refuse an id that stands twice.
+                own = f"{own}_{secrets.token_hex(4)}"
+            call = _Call(len(self._calls), own, call_id or own, "", [])
             self._calls.append(call)
             self._parts.append(call)
         if index is not None:

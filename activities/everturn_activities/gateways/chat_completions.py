@@ -2,10 +2,9 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from typing import Any
-from urllib.request import getproxies
+from typing import Any, Literal
 
 import aiohttp
 import httpx
@@ -101,7 +100,9 @@ class ChatCompletionsGateway:
             if response.status_code != 200:
                 raise await _failure(called, response, budget)
             if response.headers.get("content-type", "").startswith("application/json"):
-                raise await _not_a_stream(called, response, budget)
+                for item in await _whole(context, called, response, budget):
+                    yield item
+                return
             async with aclosing(_replied(context, called, response, budget)) as items:
                 async for item in items:
                     yield item
@@ -117,22 +118,13 @@ class ChatCompletionsGateway:
 
     def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
-            # With 16 calls at once: 0.7 ms of CPU a call, on httpx's own transport 3.4.
-            direct = AiohttpTransport(client=self._session)
-            if getproxies():
-                # Only httpx's own transport keeps to all that the environment says of proxies.
-                # They are for the network, not for this machine.
-                here = ("localhost", "127.0.0.1", "[::1]")
-                self._client = httpx.AsyncClient(
-                    limits=httpx.Limits(
-                        max_connections=self._connections_max,
-                        max_keepalive_connections=min(self._connections_max, 100),
-                        keepalive_expiry=IDLE_SECONDS,
-                    ),
-                    mounts={f"all://{host}": direct for host in here},
-                )
-            else:
-                self._client = httpx.AsyncClient(transport=direct)
+            self._client = httpx.AsyncClient(
+                # With 16 calls at once: 0.7 ms of CPU a call, on httpx's own transport 3.4.
+                transport=AiohttpTransport(client=self._session),
+                follow_redirects=False,
+                # A proxy of the environment is for the network, not for this machine.
+                mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")},
+            )
         return self._client
 
     def _session(self) -> aiohttp.ClientSession:
@@ -243,6 +235,22 @@ class _Stream:
         if payload == b"[DONE]":
             self.done = True
             return []
+        choices = self._chunk(payload).get("choices")
+        return self._choice(choices, "delta") if choices else []
+
+    def read_whole(self, body: bytes) -> list[Delta]:
+        """The deltas of a reply that came as one JSON object; its finish reason ends it."""
+        choices = self._chunk(body).get("choices")
+        if not choices:
+            raise ModelRefused(
+                f"{self.called.host} answered model {self.called.model} with JSON that is no chat"
+                " completion; use an endpoint that speaks Chat Completions."
+            )
+        deltas = self._choice(choices, "message")
+        self.done = True
+        return deltas
+
+    def _chunk(self, payload: bytes) -> dict[str, Any]:
         try:
             chunk = loads(payload)
         except ValueError:
@@ -255,23 +263,21 @@ class _Stream:
             self.usage = usage_from_wire(chunk["usage"])
         if self.model is None and chunk.get("model"):
             self.model = str(chunk["model"])
-        choices = chunk.get("choices")
-        if not choices:
-            return []
+        return chunk
+
+    def _choice(self, choices: Any, field: Literal["delta", "message"]) -> list[Delta]:
         try:
-            return self._choice(choices[0])
+            choice = choices[0]
+            if choice.get("finish_reason"):
+                self.finish_reason = str(choice["finish_reason"])
+                if self.finish_reason == "error":
+                    raise from_stream_error(self.called, choice.get("error"))
+            delta = choice.get(field)
+            return self._deltas(delta, field == "message") if delta else []
         except (AttributeError, IndexError, KeyError, TypeError):
             raise cut(self.called, "by data of a shape that no chat completion has") from None
 
-    def _choice(self, choice: dict[str, Any]) -> list[Delta]:
-        if choice.get("finish_reason"):
-            self.finish_reason = str(choice["finish_reason"])
-            if self.finish_reason == "error":
-                raise from_stream_error(self.called, choice.get("error"))
-        delta = choice.get("delta")
-        return self._deltas(delta) if delta else []
-
-    def _deltas(self, delta: dict[str, Any]) -> list[Delta]:
+    def _deltas(self, delta: dict[str, Any], whole: bool) -> list[Delta]:
         growing = self.growing
         told: list[Delta | None] = []
         for field in REASONING_FIELDS:
@@ -285,11 +291,11 @@ class _Stream:
         if delta.get("refusal"):
             growing.refused = True
             told.append(growing.text(str(delta["refusal"])))
-        for call in delta.get("tool_calls") or ():
+        for number, call in enumerate(delta.get("tool_calls") or ()):
             function = call.get("function") or {}
             told.append(
                 growing.call(
-                    call.get("index"),
+                    number if whole else call.get("index"),
                     call.get("id"),
                     function.get("name"),
                     _json_text(function.get("arguments")),
@@ -364,15 +370,27 @@ async def _failure(called: Called, response: httpx.Response, budget: Silence) ->
     return from_answer(called, response.status_code, error, response.headers)
 
 
-async def _not_a_stream(called: Called, response: httpx.Response, budget: Silence) -> Exception:
-    """The error of an endpoint that answered 200 with plain JSON."""
-    answer = await _answer(response, budget)
-    if isinstance(answer, Mapping) and answer.get("error"):
-        return from_stream_error(called, answer["error"])
-    return ModelRefused(
-        f"{called.host} answered model {called.model} without a stream;"
-        " use an endpoint that streams Chat Completions."
-    )
+async def _whole(
+    context: Context, called: Called, response: httpx.Response, budget: Silence
+) -> list[Delta | Reply]:
+    """The reply of an endpoint that does not stream: it answers with one JSON object."""
+    body = bytearray()
+    chunks = response.aiter_bytes()
+    while True:
+        try:
+            chunk = await budget.wait(anext(chunks, None))
+        except TimeoutError:  # It is an OSError, too.
+            raise
+        except (httpx.TransportError, OSError) as error:
+            raise cut(called, f"({str(error) or type(error).__name__})") from None
+        if chunk is None:
+            break
+        body += chunk
+        if len(body) > LINE_BYTES_MAX:
+            raise cut(called, "because the reply is endless")
+    stream = _Stream(called)
+    deltas = stream.read_whole(bytes(body))
+    return [*deltas, await stream.reply(context)]
 
 
 async def _answer(response: httpx.Response, budget: Silence) -> object:
