@@ -11,6 +11,8 @@ from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
 
 STEPS_MAX = 50
 STALL_SECONDS = 45.0
+RETRIES_MAX = 9
+RETRY_SECONDS = 0.5
 
 DEFAULT_PROMPT = (
     "You are a careful assistant that works on the files of its working folder with the tools"
@@ -19,12 +21,25 @@ DEFAULT_PROMPT = (
 )
 
 
+class Candidate(Frozen):
+    """A model that can answer for an agent, and the endpoint that serves it; None is the
+    provider's own."""
+
+    model: str
+    base_url: str | None = None
+
+
 class Agent(Frozen):
     """A definition in the workspace.
 
     `tools` names the tools that the model sees; None means all. `stall_seconds` is the
-    silence after which a model stream counts as dead. `tool_role` says how results go
-    to the model: as messages of role `tool`, or as one user message.
+    silence after which a model stream counts as dead, and `stall_retries` how often it is
+    begun again. What else time can repair is tried `retries_max` more times, the first after
+    `retry_seconds`, each later one after twice the pause. Then the first of
+    `fallback_models` that can hold the request takes over for the step: a name is served
+    by the agent's own endpoint, a table names another. `recoveries_max` is how often in a
+    row a cut reply is continued. `tool_role` says how results go to the model: as messages
+    of role `tool`, or as one user message.
     """
 
     name: str = "default"
@@ -37,7 +52,22 @@ class Agent(Frozen):
     tools: tuple[str, ...] | None = None
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
     stall_seconds: float = Field(default=STALL_SECONDS, gt=0)
+    stall_retries: int = Field(default=2, ge=0, le=100)
+    retries_max: int = Field(default=RETRIES_MAX, ge=0, le=1000)
+    retry_seconds: float = Field(default=RETRY_SECONDS, gt=0)
+    recoveries_max: int = Field(default=3, ge=0, le=100)
+    fallback_models: tuple[str | Candidate, ...] = ()
     tool_role: bool = True
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The agent's model and its fallbacks, in order, each once."""
+        found: dict[str, Candidate] = {}
+        for one in (self.model, *self.fallback_models):
+            if isinstance(one, str):
+                one = Candidate.model_construct(model=one, base_url=self.base_url)
+            found.setdefault(one.model, one)
+        return tuple(found.values())
 
 
 class ToolSpec(Frozen):
@@ -76,6 +106,11 @@ class AgentSpec(Frozen):
 
     def tool(self, name: str) -> ToolSpec | None:
         return self._tools_by_name.get(name)
+
+    @cached_property
+    def changing(self) -> frozenset[str]:
+        """The tools that may change the world."""
+        return frozenset(tool.name for tool in self.tools if tool.effect != "pure")
 
     @cached_property
     def _tools_by_name(self) -> dict[str, ToolSpec]:

@@ -88,6 +88,10 @@ class ModelUnreachable(ModelUnavailable):
     pass
 
 
+class ModelStalled(ModelUnavailable):
+    pass
+
+
 class StaleHost(EverturnError):
     pass
 

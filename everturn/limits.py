@@ -17,16 +17,19 @@ CANCELLED = Ended("cancelled", "The turn was cancelled.")
 def ended(turn: TurnHead) -> Ended | None:
     """Why `turn` takes no further step, or None.
 
-    The order is part of the contract (B8): a reply that asks for nothing more, then
-    max steps, then cancelled.
+    The order is part of the contract (B8): a failure, a reply that asks for nothing more,
+    then max steps, then cancelled. A budget is asked where the next call begins.
     """
     if turn.failure is not None:
         return Ended("failed", turn.failure)
+    given_up = turn.recoveries > turn.recoveries_max
     match turn.stop:
-        case "end_turn":
+        case "end_turn" | "response":
             return Ended("completed")
-        case "max_tokens":
-            return Ended("max_tokens", "The model's reply was cut at its token limit.")
+        case "max_tokens" if given_up:
+            return Ended("max_tokens", _cut(turn.recoveries))
+        case "empty" if given_up:
+            return Ended("model_failed", f"The model answered with nothing {_times(turn)}.")
         case "refusal":
             return Ended("model_failed", "The provider's content policy ended the reply.")
     if turn.step >= turn.steps_max:
@@ -34,3 +37,13 @@ def ended(turn: TurnHead) -> Ended | None:
     if turn.cancelled:
         return CANCELLED
     return None
+
+
+def _cut(replies: int) -> str:
+    if replies == 1:
+        return "The model's reply was cut at its token limit."
+    return f"The model's reply was cut at its token limit {replies} times in a row."
+
+
+def _times(turn: TurnHead) -> str:
+    return "once" if turn.recoveries == 1 else f"{turn.recoveries} times in a row"

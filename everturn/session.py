@@ -14,11 +14,22 @@ OutcomeKind = Literal[
     "ended_by_denial",
     "max_tokens",
     "model_failed",
+    "rolled_back",
     "failed",
 ]
 Placement = Literal["inline", "queued"]
 Mode = Literal["queue", "steer"]
-Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "cancelled"]
+Stop = Literal[
+    "end_turn",
+    "tool_use",
+    "response",  # the tool `response` was called, and answered
+    "max_tokens",
+    "empty",  # a reply of nothing where an answer was due
+    "refusal",
+    "cancelled",
+]
+TO_RECOVER: frozenset[Stop] = frozenset({"max_tokens", "empty"})
+"""Stops of replies that the model is asked to mend in its next."""
 
 
 class SessionKey(NamedTuple):
@@ -60,7 +71,8 @@ class TurnHead:
     """Where a turn stands, as its workflow carries it.
 
     `step` is the last finished step; `epoch` is that of the host; `failure` ends a turn
-    that cannot be worked, in plain words.
+    that cannot be worked, in plain words. `recoveries` counts the replies in a row that were
+    cut or empty; up to `recoveries_max` of them are followed by a nudge.
     """
 
     tenant: str
@@ -72,12 +84,15 @@ class TurnHead:
     cancelled: bool = False
     failure: str | None = None
     stop: Stop | None = None
+    recoveries: int = 0
+    recoveries_max: int = 3
 
     def after(self, reply: "StepHead") -> "TurnHead":
         return replace(
             self,
             step=reply.step,
             stop=reply.stop,
+            recoveries=self.recoveries + 1 if reply.stop in TO_RECOVER else 0,
             cancelled=self.cancelled or reply.stop == "cancelled",
         )
 
@@ -97,11 +112,15 @@ class ToolHead:
 
 @dataclass(frozen=True)
 class PrepareStep:
+    """`resting` is the agent's own model where a fallback answers in its place, as it failed
+    so often of late."""
+
     tenant: str
     session: str
     turn: int
     step: int
     epoch: int
+    resting: str | None = None
 
 
 @dataclass(frozen=True)
@@ -159,10 +178,12 @@ class RunTools:
 
 @dataclass(frozen=True)
 class ToolsDone:
-    """How many of the calls ended, and how many of those with an error result."""
+    """How many of the calls ended, and how many of those with an error result; `responded`
+    where one of them was the answer to the user."""
 
     done: int
     failed: int
+    responded: bool = False
 
 
 @dataclass(frozen=True)

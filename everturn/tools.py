@@ -20,6 +20,8 @@ never start twice.
 """
 
 TOOL_TIMEOUT_SECONDS = 120.0
+RESPONSE = "response"
+"""A tool of this name answers the user: the turn ends with what it returns (E27)."""
 
 # What every provider accepts as the name of a function.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

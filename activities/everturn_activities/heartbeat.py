@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
 from temporalio import activity
 
@@ -27,7 +26,3 @@ async def _beat() -> None:
     while True:
         activity.heartbeat()
         await asyncio.sleep(HEARTBEAT_SECONDS)
-
-
-def seconds_from(seconds: float | None) -> timedelta | None:
-    return timedelta(seconds=seconds) if seconds is not None else None

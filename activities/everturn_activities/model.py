@@ -1,11 +1,10 @@
 """call_model: one request, one reply, paid for once."""
 
-import logging
 import secrets
 import time
-import traceback
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Protocol
 
 from temporalio import activity
@@ -13,32 +12,21 @@ from temporalio.exceptions import ApplicationError
 
 from everturn.agents import AgentSpec
 from everturn.context.compose import Context, compose
-from everturn.errors import (
-    Fenced,
-    ModelError,
-    ModelRefused,
-    ModelUnavailable,
-    ModelUnreachable,
-    StaleHost,
-    TurnCancelled,
-    UnknownModel,
-)
-from everturn.messages import AssistantMessage
+from everturn.errors import Fenced, ModelUnavailable, StaleHost, TurnCancelled
+from everturn.messages import AssistantMessage, ToolMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
+from everturn_activities import recovery
+from everturn_activities.candidates import Candidates, addressed
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Reply, Usage
-from everturn_activities.heartbeat import heartbeating, seconds_from
+from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
 from everturn_activities.store import Caller, CallStarted, Store
 
-FAILURES_MAX = 10
-"""A provider that is overloaded or away comes back within minutes; then a person should know."""
-UNREACHABLE_MAX = 4
-"""About four seconds of trying, with the pauses between."""
-RETRY_AFTER_SECONDS_MAX = 3600.0
-
+SWITCH_SECONDS = 0.01
+"""A switch waits for nothing; 0 would mean the server's own pause."""
 CALLS_MAX = 128
 """Tool calls of one step that are run; a model is told of the ones beyond."""
 
@@ -55,20 +43,17 @@ class Estimate(Protocol):
     def __call__(self, message: AssistantMessage) -> int: ...
 
 
-log = logging.getLogger(__name__)
-
-
 class CallFailed(Exception):  # noqa: N818 - a recorded outcome, not a fault of ours
     """A call that failed, as Temporal may know it: the reason stays in the store.
 
     A provider's text may quote the prompt, so none of it enters the history.
     """
 
-    def __init__(self, kind: str, refused: bool, retry_after_seconds: float | None) -> None:
+    def __init__(self, kind: str, refused: bool, pause_seconds: float) -> None:
         super().__init__("The model call failed; the session's events tell why.")
         self.kind = kind
         self.refused = refused
-        self.retry_after_seconds = retry_after_seconds
+        self.pause_seconds = pause_seconds
 
 
 @dataclass(frozen=True)
@@ -86,6 +71,7 @@ class ModelActivities:
         gateways: GatewayChoice,
         prices: Prices,
         estimate: Estimate,
+        candidates: Candidates,
         placements: Placements,
         watch: CancelWatch,
         worker: str,
@@ -95,6 +81,7 @@ class ModelActivities:
         self._gateways = gateways
         self._prices = prices
         self._estimate = estimate
+        self._candidates = candidates
         self._placements = placements
         self._watch = watch
         self._worker = worker
@@ -111,7 +98,7 @@ class ModelActivities:
                     str(failed),
                     type=failed.kind,
                     non_retryable=failed.refused,
-                    next_retry_delay=seconds_from(failed.retry_after_seconds),
+                    next_retry_delay=timedelta(seconds=failed.pause_seconds),
                 ) from None
 
     async def reply(self, context: ContextHead) -> StepHead:
@@ -145,6 +132,7 @@ class ModelActivities:
         started = time.monotonic()
         try:
             composed = compose(spec, await self._store.history(key, context.upto, context.cuts))
+            composed = addressed(composed, spec, begun.model)
             ended = await self._watch.guard(key, context.turn, self._stream(composed, writer))
         except TurnCancelled:
             ended = self._cut(context, writer)
@@ -153,7 +141,7 @@ class ModelActivities:
         except Exception as error:
             # Whatever a gateway raises ends this attempt only, and is told in plain words.
             await writer.close()
-            raise await self._failed(context, begun.attempt, error) from None
+            raise await self._failed(context, spec, begun, error) from None
         finally:
             await writer.stop()
         head = await self._head(context, spec, ended)
@@ -163,12 +151,12 @@ class ModelActivities:
             ended.message,
             ended.stop,
             ended.usage,
-            self._prices(spec.agent.model, ended.usage),
+            self._prices(begun.model, ended.usage),
             head,
             writer.rest(),
         )
         if ended.stop != "cancelled":
-            self._placements.record("model", spec.agent.model, time.monotonic() - started)
+            self._placements.record("model", begun.model, time.monotonic() - started)
         return recorded
 
     async def _stream(self, composed: Context, writer: DeltaWriter) -> _Ended:
@@ -182,7 +170,10 @@ class ModelActivities:
                     writer.add(item)
         if reply is None:
             raise ModelUnavailable(f"Model {composed.model} ended its stream without a reply.")
-        return _Ended(reply.message, reply.stop, reply.usage)
+        stop: Stop = reply.stop
+        if stop == "end_turn" and _says_nothing(reply.message, composed):
+            stop = "empty"
+        return _Ended(reply.message, stop, reply.usage)
 
     def _cut(self, context: ContextHead, writer: DeltaWriter) -> _Ended:
         """What a cancelled call leaves: the text so far, and an estimate of what it cost."""
@@ -206,25 +197,25 @@ class ModelActivities:
             )
         return StepHead(step=context.step, stop=ended.stop, calls=calls)
 
-    async def _failed(self, context: ContextHead, attempt: int, error: Exception) -> CallFailed:
+    async def _failed(
+        self, context: ContextHead, spec: AgentSpec, begun: CallStarted, error: Exception
+    ) -> CallFailed:
         """Keep the reason in the store, and say whether and when to try again."""
-        failures_max = FAILURES_MAX
-        reason = str(error)
-        asked = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
-        if isinstance(error, ModelRefused | UnknownModel):
-            failures_max = 1
-        elif isinstance(error, ModelUnreachable):
-            # An address where nothing answers is rather wrong than busy: say so soon.
-            failures_max = UNREACHABLE_MAX
-        elif asked is not None and asked > RETRY_AFTER_SECONDS_MAX:
-            failures_max = 1
-            reason += f" It asks to wait longer than {RETRY_AFTER_SECONDS_MAX:g} s."
-        elif not isinstance(error, ModelError):
-            where = "".join(traceback.format_tb(error.__traceback__))
-            log.error("%s in a gateway at\n%s", type(error).__name__, where)
-            reason = (
-                f"The gateway failed with {type(error).__name__}; the worker's log tells where."
-            )
-        final = await self._store.fail_model_call(context, attempt, reason, failures_max)
-        wait = None if asked is None else min(asked, RETRY_AFTER_SECONDS_MAX)
-        return CallFailed(type(error).__name__, final, wait)
+        agent = spec.agent
+        next_model = self._candidates.after(spec, begun.model, context.tokens)
+        failure = recovery.judged(error, agent, next_model)
+        if failure.next_model is not None and self._candidates.is_open(begun.model):
+            failure = replace(failure, tries_max=1)
+        after = await self._store.fail_model_call(context, begun.attempt, failure)
+        pause = SWITCH_SECONDS
+        if after.then == "again":
+            pause = recovery.pause_seconds(error, agent, max(after.tries, 1))
+        return CallFailed(type(error).__name__, after.then == "end", pause)
+
+
+def _says_nothing(message: AssistantMessage, asked: Context) -> bool:
+    """Whether a reply leaves its reader without an answer. After results of tools there may be
+    nothing to add."""
+    if message.tool_calls or message.text.strip():
+        return False
+    return not (asked.messages and isinstance(asked.messages[-1], ToolMessage))

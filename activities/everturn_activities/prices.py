@@ -12,6 +12,10 @@ from everturn_activities.gateways import Usage
 
 Entry = dict[str, Any]
 
+_FACTS = (
+    *("litellm_provider", "mode", "max_input_tokens", "max_tokens"),
+    "supports_function_calling",
+)
 _ABOVE = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
 
 
@@ -48,6 +52,12 @@ def window(model: str) -> int | None:
     # The table holds words instead of numbers in places.
     tokens = entry.get("max_input_tokens") or entry.get("max_tokens")
     return tokens if isinstance(tokens, int) else None
+
+
+def calls_tools(model: str) -> bool | None:
+    """Whether `model` can call tools, or None where the table does not know."""
+    known = (model_entry(model) or {}).get("supports_function_calling")
+    return known if isinstance(known, bool) else None
 
 
 def model_entry(model: str) -> Entry | None:
@@ -91,7 +101,7 @@ def _table() -> dict[str, Entry]:
 
 
 def _wanted(key: str) -> bool:
-    return key in ("litellm_provider", "mode", "max_input_tokens", "max_tokens") or (
+    return key in _FACTS or (
         "token" in key and "cost" in key and not key.endswith(("_batches", "_flex", "_priority"))
     )
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from temporalio import activity
 
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
+from everturn_activities.candidates import Candidates
 from everturn_activities.flights import Flights
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
@@ -17,15 +18,19 @@ from everturn_activities.store import Store
 from everturn_activities.tools import ToolActivities
 
 RERUNS_MAX = 3
-RETRY_SECONDS = 0.5
-"""How long a failed inline call waits before it is made again, where the provider says nothing."""
 
 
 class StepActivities:
     def __init__(
-        self, store: Store, placements: Placements, models: ModelActivities, tools: ToolActivities
+        self,
+        store: Store,
+        candidates: Candidates,
+        placements: Placements,
+        models: ModelActivities,
+        tools: ToolActivities,
     ) -> None:
         self._store = store
+        self._candidates = candidates
         self._placements = placements
         self._models = models
         self._tools = tools
@@ -42,8 +47,14 @@ class StepActivities:
         return await self._flights.join(call, lambda: self._begin(request))
 
     async def _begin(self, request: PrepareStep) -> BegunStep:
-        spec = await self._store.spec(SessionKey(request.tenant, request.session), request.turn)
+        key = SessionKey(request.tenant, request.session)
+        spec = await self._store.spec(key, request.turn)
         model = spec.agent.model
+        if spec.agent.fallback_models and self._candidates.is_open(model):
+            # Each step asks the agent's own model again, unless it is known to fail.
+            tokens = await self._store.context_tokens(key)
+            if (other := self._candidates.after(spec, model, tokens)) is not None:
+                request, model = replace(request, resting=model), other
         placement = await self._placements.of_model(model)
         if placement == "queued":
             context = await self._store.prepare_step(request, placement, model)
@@ -57,8 +68,7 @@ class StepActivities:
             if not isinstance(reply, StepHead):
                 reply = await self._models.make(context, reply)
         except CallFailed as failed:
-            wait = failed.retry_after_seconds
-            return BegunStep(context, None, failed.refused, RETRY_SECONDS if wait is None else wait)
+            return BegunStep(context, None, failed.refused, failed.pause_seconds)
         return BegunStep(context, await self._run_inline(context, reply))
 
     async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:
@@ -68,7 +78,7 @@ class StepActivities:
             return replace(reply, calls=[replace(call, placement="queued") for call in reply.calls])
         if not reply.calls or any(call.placement == "queued" for call in reply.calls):
             return reply
-        await self._tools.run(
+        done = await self._tools.run(
             RunTools(
                 context.tenant,
                 context.session,
@@ -78,4 +88,4 @@ class StepActivities:
                 [call.index for call in reply.calls],
             )
         )
-        return replace(reply, calls=[])
+        return replace(reply, calls=[], stop="response" if done.responded else reply.stop)

@@ -13,7 +13,7 @@ from everturn.agents import AgentSpec, ToolSpec
 from everturn.errors import OwnerAlive, TurnCancelled, UsageError
 from everturn.messages import ToolResult
 from everturn.session import RunTools, SessionKey, ToolsDone
-from everturn.tools import Tool, ToolContext
+from everturn.tools import RESPONSE, Tool, ToolContext
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
@@ -120,7 +120,8 @@ class ToolActivities:
         results += await asyncio.gather(
             *(self._run_journaled(request, key, spec, call) for call in journaled)
         )
-        return ToolsDone(len(results), sum(result.failed for result in results))
+        responded = any(result.name == RESPONSE and not result.failed for result in results)
+        return ToolsDone(len(results), sum(result.failed for result in results), responded)
 
     def _may_repeat(self, spec: AgentSpec, call: StoredCall) -> bool:
         """Whether a call can do without an intent row: running it again does no harm."""

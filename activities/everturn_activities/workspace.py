@@ -114,8 +114,9 @@ class Workspace:
                 f"{path} calls its agent {given['name']!r}, and by its file it is {name!r};"
                 " leave the name out, or rename the file."
             )
-        if isinstance(given.get("tools"), str):
-            given["tools"] = [part.strip() for part in given["tools"].split(",")]
+        for key in ("tools", "fallback_models"):
+            if isinstance(given.get(key), str):
+                given[key] = [part.strip() for part in given[key].split(",")]
         model = self.settings.model
         inherited = {"model": model.name, **model.model_dump(exclude={"name"})}
         values = {key: value for key, value in inherited.items() if value is not None} | given

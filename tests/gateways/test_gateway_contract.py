@@ -21,6 +21,7 @@ from model_servers import (
 )
 
 from everturn.agents import ToolSpec
+from everturn.context.nudges import CUT
 from everturn.errors import ContextOverflow, ModelRefused, ModelUnavailable
 from everturn.messages import (
     AssistantMessage,
@@ -100,6 +101,32 @@ async def test_a_call_cut_by_the_token_limit_is_not_kept(gateway):
     assert (reply.stop, reply.message.tool_calls) == ("max_tokens", ())
 
 
+async def test_b16_after_half_a_call_the_partial_and_the_nudge_are_a_valid_request(gateway):
+    pieces = [event({"content": "x"}), event(call(0, "add", '{"a')), event({}, "length"), DONE]
+    async with raw_server(streaming(*pieces)) as server:
+        _, reply = await replied(gateway, asking(server.url + "/v1"))
+    body = await asked(gateway, user_text("go"), reply.message, user_text(CUT))
+    partial, nudge = body["messages"][-2:]
+    assert (partial["role"], partial["content"], partial.get("tool_calls")) == (
+        "assistant",
+        "x",
+        None,
+    )
+    assert (nudge["role"], nudge["content"]) == ("user", CUT)
+
+
+async def test_calls_of_one_id_get_ids_of_their_own(gateway):
+    first, second = call(0, "add", '{"a": 1'), call(1, "add", '{"a": 2}')
+    second["tool_calls"][0]["id"] = "id0"
+    rest = {"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}
+    pieces = [event(first), event(second), event(rest), event({}, "tool_calls"), DONE]
+    async with raw_server(streaming(*pieces)) as server:
+        _, reply = await replied(gateway, asking(server.url + "/v1"))
+    one, other = reply.message.tool_calls
+    assert (one.id, one.arguments, other.arguments) == ("id0", {"a": 1}, {"a": 2})
+    assert other.id != one.id
+
+
 @pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "nonsense", '{"a": NaN}'])
 async def test_arguments_that_are_no_json_object_are_malformed_not_mended(gateway, arguments):
     pieces = [event(call(0, "add", arguments)), event({}, "tool_calls"), DONE]
@@ -109,7 +136,7 @@ async def test_arguments_that_are_no_json_object_are_malformed_not_mended(gatewa
     assert reply.message.tool_calls[0].arguments == {}
 
 
-CUT = {
+CUT_STREAMS = {
     "in text": [event({"content": "Hel"})],
     "in tool json": [event(call(0, "add", '{"a": 1'))],
     "after the finish": [event({"content": "Hi"}), event({}, "stop")],
@@ -118,7 +145,7 @@ CUT = {
 
 
 @pytest.mark.parametrize("end", [True, False], ids=["clean EOF", "broken connection"])
-@pytest.mark.parametrize("pieces", CUT.values(), ids=CUT.keys())
+@pytest.mark.parametrize("pieces", CUT_STREAMS.values(), ids=CUT_STREAMS.keys())
 async def test_a_cut_stream_is_never_a_reply(gateway, pieces, end):
     async with raw_server(streaming(*pieces, end=end)) as server:
         with pytest.raises(ModelUnavailable, match=r"127\.0\.0\.1.* was cut"):

@@ -21,6 +21,7 @@ from everturn.session import (
     PrepareStep,
     SessionKey,
     StepHead,
+    Stop,
     ToolHead,
     TurnHead,
 )
@@ -112,11 +113,12 @@ class Story:
         calls: Sequence[str] = (),
         runs_max: int = 128,
         deltas: Sequence[Draft] = (),
+        stop: Stop | None = None,
     ) -> StepHead:
         asked = [ToolCall(id=f"call-{index}", name=name) for index, name in enumerate(calls)]
         message = AssistantMessage(parts=(*((Text(text=text),) if text else ()), *asked))
         heads = [ToolHead(i, name, "queued", 5.0) for i, name in enumerate(calls[:runs_max])]
-        stop = "tool_use" if calls else "end_turn"
+        stop = stop or ("tool_use" if calls else "end_turn")
         return await self.store.complete_model_call(
             context,
             attempt,

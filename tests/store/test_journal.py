@@ -10,6 +10,7 @@ from everturn.messages import ToolResult
 from everturn.session import ContextHead, StepHead, TurnHead
 from everturn_activities.store import (
     Caller,
+    CallFailure,
     CompletedTool,
     ToolInterrupted,
     ToolStarted,
@@ -117,9 +118,9 @@ async def test_a_failed_attempt_is_told_and_a_late_failure_changes_nothing(
     story: Story, context: ContextHead
 ) -> None:
     first = await story.start(context)
-    await story.store.fail_model_call(context, first, "Overloaded.", 10)
+    await story.store.fail_model_call(context, first, CallFailure("Overloaded.", 10))
     second = await story.start(context)
-    await story.store.fail_model_call(context, first, "Overloaded.", 10)
+    await story.store.fail_model_call(context, first, CallFailure("Overloaded.", 10))
     await story.reply(context, second)
     (status,) = await story.told("status")
     assert status.body["text"] == "Overloaded. Trying again."
@@ -129,13 +130,15 @@ async def test_a_failed_attempt_is_told_and_a_late_failure_changes_nothing(
 async def test_a_failure_is_the_last_where_as_many_were_counted_and_lost_attempts_are_not(
     story: Story, context: ContextHead
 ) -> None:
-    finals = []
+    followed = []
     for _ in range(3):
         await story.start(context)  # Its worker is lost: nobody reports of it.
         attempt = await story.start(context)
-        finals.append(await story.store.fail_model_call(context, attempt, "Overloaded.", 3))
+        failure = CallFailure("Overloaded.", tries_max=3)
+        after = await story.store.fail_model_call(context, attempt, failure)
+        followed.append((after.then, after.tries))
 
-    assert finals == [False, False, True]
+    assert followed == [("again", 1), ("again", 2), ("end", 3)]
     texts = [status.body["text"] for status in await story.told("status")]
     assert texts[-2:] == ["Overloaded. Trying again.", "Overloaded."]
 

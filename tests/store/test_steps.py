@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from stories import Story
 
+from everturn_activities.store import CallFailure
+
 
 async def test_prepare_admits_steered_messages_and_leaves_queued_ones(story: Story) -> None:
     await story.send("start")
@@ -125,7 +127,7 @@ async def test_why_the_last_model_call_failed_is_the_reason_of_the_outcome(story
     turn = await story.begun()
     context = await story.prepare(turn)
     attempt = await story.start(context)
-    await story.store.fail_model_call(context, attempt, "The key was refused.", 1)
+    await story.store.fail_model_call(context, attempt, CallFailure("The key was refused.", 1))
     await story.finish(turn, outcome="model_failed", step=0)
     (finished,) = await story.told("turn_finished")
     assert finished.body["reason"] == "The key was refused."

@@ -54,6 +54,8 @@ async def test_a_provider_that_asks_to_wait_is_waited_for(made: Bench, placement
 async def test_a_reply_that_was_ended_early_ends_the_turn_with_a_reason(
     made: Bench, finish: str, outcome: str
 ) -> None:
+    (made.workspace / "agents").mkdir()
+    (made.workspace / "agents" / "default.md").write_text("---\nrecoveries_max: 0\n---\nGo.\n")
     gateway = scripted(says("half of", finish=finish))
     key = await made.session()
     async with made.worker(gateway):

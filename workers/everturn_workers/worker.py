@@ -20,6 +20,7 @@ from temporalio.worker import Worker
 
 from everturn.errors import RuntimeUnavailable
 from everturn_activities import prices, tokens
+from everturn_activities.candidates import Candidates
 from everturn_activities.flights import CancelWatch
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.model import GatewayChoice, ModelActivities
@@ -78,18 +79,20 @@ async def running_worker(
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
     turns = TurnActivities(runtime.store, workspaces, waker)
+    candidates = Candidates(prices)
     models = ModelActivities(
         runtime.store,
         runtime.events,
         gateways,
         prices.cost_usd,
         lambda message: tokens.count_message(message, TOKENS_OF),
+        candidates,
         placements,
         watch,
         instance,
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
-    steps = StepActivities(runtime.store, placements, models, tools)
+    steps = StepActivities(runtime.store, candidates, placements, models, tools)
     everywhere: dict[str, Any] = {
         "client": client,
         "interceptors": [Discreet()],

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from temporalio import workflow
@@ -11,7 +12,7 @@ from everturn_workflows import calls
 
 with workflow.unsafe.imports_passed_through():
     from everturn import limits
-    from everturn.session import BegunStep, CheckInbox, StepHead, TurnHead
+    from everturn.session import BegunStep, CheckInbox, StepHead, ToolsDone, TurnHead
 
 
 class TurnLoop:
@@ -44,8 +45,8 @@ class TurnLoop:
                 return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")
             if reply is None:
                 return limits.CANCELLED
-            if reply.calls:
-                await self._run_tools(reply)
+            if reply.calls and await self._run_tools(reply):
+                reply = replace(reply, stop="response")
             self.turn = self.turn.after(reply)
         return ended
 
@@ -58,8 +59,9 @@ class TurnLoop:
         reply: StepHead | None = (await self._attend([calls.call_model(step.context)]))[0]
         return reply
 
-    async def _run_tools(self, reply: StepHead) -> None:
-        """All the step's tools at once; their results go to the store, in call order."""
+    async def _run_tools(self, reply: StepHead) -> bool:
+        """All the step's tools at once; their results go to the store, in call order. Whether
+        one of them was the answer to the user."""
         inline = [head for head in reply.calls if head.placement == "inline"]
         handles = [
             calls.run_queued(self.turn, reply.step, head)
@@ -68,7 +70,8 @@ class TurnLoop:
         ]
         if inline:
             handles.append(calls.run_inline(self.turn, reply.step, inline))
-        await self._attend(handles)
+        ended: list[ToolsDone | None] = await self._attend(handles)
+        return any(done is not None and done.responded for done in ended)
 
     async def _attend(self, handles: list[Any]) -> list[Any]:
         """The results of `handles`, None for a cancelled one; what arrives meanwhile takes

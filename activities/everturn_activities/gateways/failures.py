@@ -11,6 +11,7 @@ from everturn.errors import (
     ContextOverflow,
     ModelError,
     ModelRefused,
+    ModelStalled,
     ModelUnavailable,
     ModelUnreachable,
 )
@@ -141,8 +142,8 @@ def cut(called: Called, why: str) -> ModelUnavailable:
     return ModelUnavailable(f"The stream from {called.host} was cut {why}; model {called.model}.")
 
 
-def stalled(called: Called, seconds: float) -> ModelUnavailable:
-    return ModelUnavailable(
+def stalled(called: Called, seconds: float) -> ModelStalled:
+    return ModelStalled(
         f"The stream from {called.host} fell silent for {seconds:g} s (stall_seconds);"
         f" model {called.model}."
     )

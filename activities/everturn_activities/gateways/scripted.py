@@ -10,6 +10,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from everturn.context.compose import Context
+from everturn.context.nudges import CUT, EMPTY
 from everturn.errors import UsageError
 from everturn.messages import Frozen
 from everturn_activities.gateways import Delta, Reply, Usage
@@ -86,7 +87,7 @@ class Script(Frozen):
 class Place(Frozen):
     """Where a conversation stands.
 
-    `position` counts the assistant messages since the last real user message, so that a
+    `position` counts the replies since the last message that a user wrote, so that a
     retry and another worker hear the same answer. `key` names this one model call: equal
     for its repetitions, different for every other.
     """
@@ -118,7 +119,11 @@ def place_of(messages: Sequence[Mapping[str, Any]]) -> Place:
             position += 1
         elif role == "user":
             text = _user_text(message.get("content"))
-            if not text.startswith(RESULTS_HEADING):
+            if text == EMPTY:
+                # It stands for the reply of nothing that it follows.
+                assistants += 1
+                position += 1
+            elif text != CUT and not text.startswith(RESULTS_HEADING):
                 said.update(text.encode("utf-8", "replace") + b"\0")
                 position, last_user = 0, text
     said.update(str(assistants).encode())

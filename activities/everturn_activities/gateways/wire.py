@@ -87,7 +87,11 @@ def _user_part(part: Text | Image | Document) -> Wire:
 
 def _assistant(message: AssistantMessage) -> Wire:
     calls = message.tool_calls
-    wire: Wire = {"role": "assistant", "content": message.text or (None if calls else EMPTY_REPLY)}
+    text = message.text
+    if not text or text.isspace():
+        # Some providers refuse a message of white space only, which a cut reply may be.
+        text = "" if calls else EMPTY_REPLY
+    wire: Wire = {"role": "assistant", "content": text or None}
     if calls:
         wire["tool_calls"] = [_call(call) for call in calls]
     _add_thinking(wire, message)

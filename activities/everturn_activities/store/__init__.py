@@ -112,7 +112,32 @@ class Caller:
 
 @dataclass(frozen=True)
 class CallStarted:
+    """`model` is who is asked in this attempt."""
+
     attempt: int
+    model: str
+
+
+@dataclass(frozen=True)
+class CallFailure:
+    """Why an attempt at a model call failed, in plain words.
+
+    `tries_max` attempts of one model may fail; stalls are counted apart from all else. Then
+    `next_model` takes over, or the call has failed for good.
+    """
+
+    reason: str
+    tries_max: int
+    next_model: str | None = None
+    stalled: bool = False
+
+
+@dataclass(frozen=True)
+class AfterFailure:
+    """What follows a failed attempt, which was the last of so many `tries` of its model."""
+
+    then: Literal["again", "switch", "end"]
+    tries: int = 0
 
 
 @dataclass(frozen=True)
@@ -195,6 +220,10 @@ class Store(Protocol):
     async def history(
         self, key: SessionKey, upto: int, cuts: int
     ) -> Sequence[UserMessage | AssistantMessage | ToolMessage]: ...
+    async def context_tokens(self, key: SessionKey) -> int:
+        """How many tokens the session's messages take as they would be sent now."""
+        ...
+
     async def cancelled(self, key: SessionKey, turn: int) -> bool: ...
 
     # The journal of model calls.
@@ -214,8 +243,8 @@ class Store(Protocol):
     ) -> StepHead: ...
 
     async def fail_model_call(
-        self, context: ContextHead, attempt: int, reason: str, failures_max: int
-    ) -> bool: ...
+        self, context: ContextHead, attempt: int, failure: CallFailure
+    ) -> AfterFailure: ...
 
     # The journal of tool calls.
     async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...

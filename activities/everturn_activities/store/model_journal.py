@@ -12,7 +12,14 @@ from everturn.events import Draft
 from everturn.messages import AssistantMessage
 from everturn.session import ContextHead, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities.gateways import Usage
-from everturn_activities.store import Caller, CallStarted, schema, tool_journal
+from everturn_activities.store import (
+    AfterFailure,
+    Caller,
+    CallFailure,
+    CallStarted,
+    schema,
+    tool_journal,
+)
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement
@@ -65,6 +72,8 @@ _FAIL_STEP = Statement(
         state="failed",
         error=sa.bindparam("error"),
         failures=sa.bindparam("failures"),
+        stalls=sa.bindparam("stalls"),
+        model=sa.bindparam("model"),
         task_token=None,
     )
 )
@@ -78,7 +87,10 @@ _KNOWN = Statement(
 def begin_model_call(
     tx: Tx, context: ContextHead, model: str, caller: Caller
 ) -> CallStarted | StepHead:
-    """Count an attempt, or return the reply that is already paid for."""
+    """Count an attempt, or return the reply that is already paid for.
+
+    `model` is asked unless another was chosen for this step already.
+    """
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
     key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
     row = _STEP.one(tx.connection, key)
@@ -86,6 +98,7 @@ def begin_model_call(
         return step_head(row.head)
     session.demand_host(context.turn, context.epoch)
     attempt = row.attempt + 1
+    model = row.model or model
     _BEGIN_STEP.run(
         tx.connection,
         {
@@ -124,7 +137,7 @@ def begin_model_call(
         )
     )
     session.save()
-    return CallStarted(attempt)
+    return CallStarted(attempt, model)
 
 
 def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:
@@ -216,9 +229,10 @@ def complete_model_call(
 
 
 def fail_model_call(
-    tx: Tx, context: ContextHead, attempt: int, reason: str, failures_max: int
-) -> bool:
-    """Keep why an attempt failed, and tell it; True where no other is to be made.
+    tx: Tx, context: ContextHead, attempt: int, failure: CallFailure
+) -> AfterFailure:
+    """Keep why an attempt failed, tell it, and decide what follows: the same model again, the
+    next one, or the end.
 
     An attempt that was overtaken changes nothing, and is not the one to give up.
     """
@@ -226,11 +240,21 @@ def fail_model_call(
     try:
         row = fence_model_call(session, context.turn, context.step, attempt)
     except Fenced:
-        return False
-    failures = row.failures + 1
-    final: bool = failures >= failures_max
+        return AfterFailure("again")
+    failures = row.failures + (not failure.stalled)
+    stalls = row.stalls + failure.stalled
+    tries = stalls if failure.stalled else failures
+    after = AfterFailure("again", tries)
+    told = f"{failure.reason} Trying again."
+    values = {"failures": failures, "stalls": stalls, "model": row.model}
+    if tries >= failure.tries_max:
+        after, told = AfterFailure("end", tries), failure.reason
+        if failure.next_model is not None:
+            after = AfterFailure("switch", tries)
+            told = f"{failure.reason} Switching from {row.model} to {failure.next_model}."
+            values = {"failures": 0, "stalls": 0, "model": failure.next_model}
     at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
-    _FAIL_STEP.run(tx.connection, {**at, "error": reason, "failures": failures})
+    _FAIL_STEP.run(tx.connection, {**at, **values, "error": failure.reason})
     session.tell(
         Draft(
             id=f"turn/{context.turn}/step/{context.step}/attempt/{attempt}/failed",
@@ -238,11 +262,11 @@ def fail_model_call(
             turn=context.turn,
             step=context.step,
             attempt=attempt,
-            body={"text": reason if final else f"{reason} Trying again."},
+            body={"text": told},
         )
     )
     session.save()
-    return final
+    return after
 
 
 def step_head(text: str) -> StepHead:

@@ -129,8 +129,10 @@ steps = sa.Table(
     sa.Column("head", sa.Text),
     # Why the newest attempt failed, in plain words; NULL once a reply is there.
     sa.Column("error", sa.Text),
-    # Attempts that the provider's side failed; one that lost its worker is not among them.
+    # Attempts that the model now asked failed; one that lost its worker is not among them, and
+    # those that fell silent are counted apart.
     sa.Column("failures", sa.Integer, nullable=False, default=0),
+    sa.Column("stalls", sa.Integer, nullable=False, default=0),
     # How often the step was begun again after it was prepared.
     sa.Column("reruns", sa.Integer, nullable=False, default=0),
     sa.Column("context_tokens", sa.Integer, nullable=False, default=0),

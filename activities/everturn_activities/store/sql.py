@@ -30,8 +30,10 @@ from everturn.views import MessageView, SessionView, TurnView
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
     Accepted,
+    AfterFailure,
     Assignment,
     Caller,
+    CallFailure,
     CallStarted,
     CompletedTool,
     Idle,
@@ -235,6 +237,13 @@ class SqlStore:
 
         return await self._database.read(look)
 
+    async def context_tokens(self, key: SessionKey) -> int:
+        row = schema.sessions
+        query = sa.select(row.c.message_tokens).where(
+            row.c.tenant == key.tenant, row.c.id == key.session
+        )
+        return await self._database.read(lambda connection: connection.execute(query).scalar() or 0)
+
     async def cancelled(self, key: SessionKey, turn: int) -> bool:
         row = schema.sessions
         query = sa.select(row.c.cancel_turn).where(
@@ -271,10 +280,10 @@ class SqlStore:
         )
 
     async def fail_model_call(
-        self, context: ContextHead, attempt: int, reason: str, failures_max: int
-    ) -> bool:
+        self, context: ContextHead, attempt: int, failure: CallFailure
+    ) -> AfterFailure:
         return await self._database.write(
-            lambda tx: model_journal.fail_model_call(tx, context, attempt, reason, failures_max)
+            lambda tx: model_journal.fail_model_call(tx, context, attempt, failure)
         )
 
     # The journal of tool calls.

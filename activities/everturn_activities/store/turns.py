@@ -7,17 +7,19 @@ from typing import Any
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
+from everturn.context.nudges import nudge
 from everturn.errors import StaleHost
 from everturn.events import Draft
 from everturn.messages import (
-    AssistantMessage,
     Text,
     ToolMessage,
     ToolResult,
     UserMessage,
     message_from_json,
+    user_text,
 )
 from everturn.session import (
+    TO_RECOVER,
     BeginTurn,
     ContextHead,
     Finished,
@@ -28,6 +30,7 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
+from everturn.tools import RESPONSE
 from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -42,6 +45,7 @@ UNUSABLE_SETTINGS = "The workspace cannot be used."
 # Parts of a step, in the order in which a model reads them.
 ASSISTANT_PART = 10_000
 TOOL_PART = 20_000
+NUDGE_PART = 30_000
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _turn: sa.BindParameter[int] = sa.bindparam("of_turn")
@@ -62,6 +66,11 @@ _BEGINNING = Statement(
 _TURN = Statement(sa.select(_turns).where(_turns.c.sid == _sid, _turns.c.turn == _turn))
 _STEP = Statement(
     sa.select(_steps).where(_steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step)
+)
+_STOP = Statement(
+    sa.select(_steps.c.stop).where(
+        _steps.c.sid == _sid, _steps.c.turn == _turn, _steps.c.step == _step
+    )
 )
 _LAST_STEP = Statement(
     sa.select(sa.func.max(_steps.c.step)).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
@@ -108,6 +117,11 @@ _END = Statement(
         ended_at=sa.bindparam("ended_at"),
         outcome=sa.bindparam("outcome"),
         reason=sa.bindparam("reason"),
+    )
+)
+_TOLD_EVENT = Statement(
+    sa.select(schema.events.c.event_id).where(
+        schema.events.c.sid == _sid, schema.events.c.event_id == sa.bindparam("of_event")
     )
 )
 _INSERT_BEGINNING = insert(_beginnings)
@@ -214,6 +228,7 @@ def _open(
         session=session.key.session,
         turn=turn,
         epoch=session.host_epoch,
+        recoveries_max=spec.agent.recoveries_max,
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn,
         failure=UNUSABLE_SETTINGS if spec.settings_error else None,
@@ -256,6 +271,7 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         _SPEC.scalar(session.tx.connection, {"of_hash": row.spec_hash})
     )
     last, stop = _last_finished(session, turn)
+    recoveries = _recoveries(session, turn, last, stop)
     return TurnHead(
         tenant=session.key.tenant,
         session=session.key.session,
@@ -263,6 +279,8 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         epoch=session.host_epoch,
         step=last,
         stop=stop,
+        recoveries=recoveries,
+        recoveries_max=spec.agent.recoveries_max,
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn or stop == "cancelled",
         failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
@@ -277,8 +295,19 @@ def _last_finished(session: LockedSession, turn: int) -> tuple[int, Stop | None]
     row = _STEP.one(session.tx.connection, {**at, "of_step": last})
     calls = _RESULTS.all(session.tx.connection, {**at, "of_step": last})
     if row.state == "done" and all(call.state == "done" for call in calls):
-        return last, row.stop
+        responded = any(call.name == RESPONSE and not call.failed for call in calls)
+        return last, "response" if responded else row.stop
     return last - 1, None
+
+
+def _recoveries(session: LockedSession, turn: int, step: int, stop: Stop | None) -> int:
+    """How many replies in a row up to that of `step` were cut or empty."""
+    found = 0
+    while stop in TO_RECOVER:
+        found += 1
+        at = {"of_sid": session.sid, "of_turn": turn, "of_step": step - found}
+        stop = _STOP.scalar(session.tx.connection, at)
+    return found
 
 
 def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> ContextHead:
@@ -297,7 +326,10 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
             **{**known, "epoch": request.epoch, "cancelled": cancelled, "reruns": reruns}
         )
     session.demand_host(request.turn, request.epoch)
-    append_results(session, request.turn, request.step - 1)
+    if not append_results(session, request.turn, request.step - 1) and request.step > 1:
+        _append_nudge(session, request.turn, request.step - 1)
+    if request.resting is not None:
+        _tell_resting(session, request, model)
     # What arrived is looked at here, so whoever comes next signals. A cancelled turn takes
     # nothing more in: what was said after the cancel is for the next.
     session.wake_at = None
@@ -347,19 +379,37 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
     return head
 
 
-def append_results(session: LockedSession, turn: int, step: int) -> None:
-    """Put the results of `step` into the transcript as one message, in call order."""
+def append_results(session: LockedSession, turn: int, step: int) -> bool:
+    """Put the results of `step` into the transcript as one message, in call order; whether
+    it has any."""
     key = {"of_sid": session.sid, "of_turn": turn, "of_step": step}
     rows = _RESULTS.all(session.tx.connection, key)
     if not rows:
-        return
+        return False
     told = _STEP.one(session.tx.connection, key).results_told
-    if told:
-        return
-    results = tuple(result_of(row) for row in rows)
-    tokens = sum(row.tokens for row in rows)
-    session.append(ToolMessage(results=results), turn, step, TOOL_PART, tokens)
-    _TOLD.run(session.tx.connection, key)
+    if not told:
+        results = tuple(result_of(row) for row in rows)
+        tokens = sum(row.tokens for row in rows)
+        session.append(ToolMessage(results=results), turn, step, TOOL_PART, tokens)
+        _TOLD.run(session.tx.connection, key)
+    return True
+
+
+def _append_nudge(session: LockedSession, turn: int, step: int) -> None:
+    """Tell the model how to go on after a reply that was cut or empty."""
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step}
+    text = nudge(_STOP.scalar(session.tx.connection, at))
+    if text is not None:
+        session.append(user_text(text), turn, step, NUDGE_PART, len(text) // 4)
+
+
+def _tell_resting(session: LockedSession, request: PrepareStep, model: str) -> None:
+    name = f"turn/{request.turn}/resting/{model}"
+    at = {"of_sid": session.sid, "of_event": name}
+    if _TOLD_EVENT.first(session.tx.connection, at) is None:
+        text = f"Model {request.resting} failed too often of late. Switching to {model}."
+        body = {"text": text}
+        session.tell(Draft(id=name, type="status", turn=request.turn, step=request.step, body=body))
 
 
 def result_of(row: Any) -> ToolResult:
@@ -421,7 +471,7 @@ def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str)
             body={
                 "outcome": request.outcome,
                 "reason": reason,
-                "text": _final_text(session, request.turn),
+                "text": _final_text(session, request.turn, request.step),
                 "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
                 "cost_usd": (cost or 0.0) if priced == ended else None,
                 "steps": request.step,
@@ -436,22 +486,50 @@ _ERROR = Statement(
     .order_by(_steps.c.step.desc())
     .limit(1)
 )
-_FINAL = Statement(
-    sa.select(schema.messages.c.body)
+_SAID = Statement(
+    sa.select(schema.messages.c.step, schema.messages.c.body)
     .where(
         schema.messages.c.sid == _sid,
         schema.messages.c.turn == _turn,
+        schema.messages.c.step <= _step,
         schema.messages.c.role == "assistant",
     )
     .order_by(schema.messages.c.position.desc())
     .limit(1)
 )
+_RESPONDED = Statement(
+    sa.select(_calls.c.result)
+    .where(
+        _calls.c.sid == _sid,
+        _calls.c.turn == _turn,
+        _calls.c.step == _step,
+        _calls.c.name == RESPONSE,
+        _calls.c.state == "done",
+        _calls.c.failed == 0,
+    )
+    .order_by(_calls.c.idx.desc())
+    .limit(1)
+)
 
 
-def _final_text(session: LockedSession, turn: int) -> str:
-    body = _FINAL.scalar(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
-    message = message_from_json(body) if body is not None else None
-    return message.text if isinstance(message, AssistantMessage) else ""
+def _final_text(session: LockedSession, turn: int, step: int) -> str:
+    """What the turn says to its user: the result of `response` where the last step called it
+    (C5), else the last reply, with the pieces before it that were cut."""
+    connection = session.tx.connection
+    at = {"of_sid": session.sid, "of_turn": turn}
+    responded = _RESPONDED.scalar(connection, {**at, "of_step": step})
+    if responded is not None:
+        return str(responded)
+    pieces: list[str] = []
+    # A reply that was cut off by a cancel stands behind the last finished step.
+    found = _SAID.first(connection, {**at, "of_step": step + 1})
+    while found is not None:
+        pieces.append(message_from_json(found.body).text)  # type: ignore[union-attr]
+        before = {**at, "of_step": found.step - 1}
+        if found.step == 1 or _STOP.scalar(connection, before) != "max_tokens":
+            break
+        found = _SAID.first(connection, before)
+    return "".join(reversed(pieces))
 
 
 def title(message: UserMessage) -> str:

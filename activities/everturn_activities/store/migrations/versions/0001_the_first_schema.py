@@ -174,6 +174,7 @@ def upgrade() -> None:
         sa.Column("head", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("stalls", sa.Integer(), nullable=False),
         sa.Column("reruns", sa.Integer(), nullable=False),
         sa.Column("context_tokens", sa.Integer(), nullable=False),
         sa.Column("input_tokens", sa.Integer(), nullable=False),
