@@ -87,7 +87,10 @@ class Client:
         model: str | None = None,
         working_dir: str | None = None,
     ) -> SessionView:
-        """A new session, or the one of this `id` where it exists already."""
+        """A new session, or the one of this `id` where it exists already.
+
+        Raises IdempotencyConflict where that one has other settings than are named here.
+        """
         body = NewSession(
             id=id or secrets.token_hex(8),
             workspace=workspace,

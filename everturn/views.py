@@ -88,7 +88,8 @@ class AcceptedView(Frozen):
 
 
 class NewSession(Frozen):
-    """Body of `POST /v1/sessions`; the same `id` again answers with the same session."""
+    """Body of `POST /v1/sessions`; the same `id` again answers with the same session, and with
+    409 where it names a setting that this session does not have."""
 
     id: str | None = None
     workspace: str | None = None

@@ -33,6 +33,30 @@ async def test_the_same_session_id_again_answers_with_the_same_session(client):
     assert again == first
 
 
+async def test_a_known_session_id_with_other_settings_is_a_conflict_that_names_them(
+    served, client, runtime
+):
+    elsewhere = runtime.folder / "elsewhere"
+    elsewhere.mkdir()
+    made = await client.create_session("s", model="openai/gpt-5-mini")
+    # The same folder by another name is no difference.
+    link = runtime.folder / "link"
+    link.symlink_to(runtime.workspace)
+    assert await client.create_session("s", workspace=str(link)) == made
+
+    other = {"id": "s", "model": "openai/gpt-5", "working_dir": str(elsewhere)}
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = await http.post("/v1/sessions", json=other)
+
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == (
+        "Session 's' was created with model 'openai/gpt-5-mini', not 'openai/gpt-5', and with"
+        f" working_dir {str(runtime.workspace)!r}, not {str(elsewhere)!r}; leave model and"
+        " working_dir out, or use another session."
+    )
+    assert await client.session("s") == made
+
+
 async def test_pages_of_sessions_lead_through_all_of_them(client):
     made = [f"s{number}" for number in range(5)]
     for name in made:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from everturn.errors import RuntimeUnavailable
+from everturn_activities.starter import create
 from everturn_workers import worker
 from everturn_workers.settings import Settings
 
@@ -52,6 +53,19 @@ async def test_an_unknown_session(commands, command):
     }.get(command, (command, "nobody"))
 
     assert is_one_sentence(await commands(*arguments), 2, "nobody")
+
+
+async def test_a_session_of_another_workspace(commands, runtime, tmp_path):
+    create(tmp_path / "other")
+    await commands("run", "x", "--session", "s", "--detach")
+
+    ran = await commands("run", "x", "--session", "s", "--workspace", str(tmp_path / "other"))
+    same = await commands(
+        *("run", "x", "--session", "s", "--workspace", str(runtime.workspace), "--detach")
+    )
+
+    assert is_one_sentence(ran, 2, "'s'", str(runtime.workspace), str(tmp_path / "other"))
+    assert same.code == 0
 
 
 async def test_an_impossible_session_id(commands):

@@ -32,7 +32,7 @@ async def talk(
         view = await opened(client, settings, session, workspace)
         conversation = _Conversation(client, session, settings)
         conversation.working = view.status != "idle"
-        say(f"Session {session}, agent {view.agent}. {HELP}")
+        say(f"Session {session}, agent {settings.agent or view.agent}. {HELP}")
         # A turn under way is shown from its beginning; what was before is for `attach`.
         first = view.turn if view.status == "running" else view.turn + 1
         prompt: PromptSession[str] = PromptSession(history=_history(settings.home))

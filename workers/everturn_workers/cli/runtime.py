@@ -10,6 +10,7 @@ from everturn.client import Client
 from everturn.errors import RuntimeUnavailable, UnknownSession
 from everturn.views import SessionView
 from everturn_workers.cli.options import workspace_of
+from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
 
 STARTING_SECONDS = 60.0
@@ -54,12 +55,20 @@ async def reached_or_started(
 async def opened(
     client: Client, settings: Settings, session: str, workspace: Path | None
 ) -> SessionView:
-    """The session of that name; a new one in `workspace`, or the nearest, where there is none."""
+    """The session of that name; a new one in `workspace`, or the nearest, where there is none.
+
+    Raises IdempotencyConflict where it works in another workspace than the settings name.
+    Agent and model are each message's own.
+    """
     if settings.session:
         try:
-            return await client.session(session)
+            known = await client.session(session)
         except UnknownSession:
             pass
+        else:
+            if settings.workspace is not None:
+                demand_same(known, workspace=str(workspace_of(settings, Path.cwd())))
+            return known
     return await client.create_session(
         session,
         workspace=str(workspace or workspace_of(settings, Path.cwd())),

@@ -34,9 +34,12 @@ from everturn_activities.event_log import EventLog
 from everturn_activities.store import Inbound, SessionSettings, Store
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
+from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
 
 EVENTS_PAGE = 1000
+
+_SETTINGS = {"workspace", "agent", "model", "working_dir"}
 
 Check = Callable[[Path, str | None, str | None], Path]
 """`(workspace, agent, model)` to the folder that the workspace's tools work in.
@@ -98,7 +101,11 @@ def router(parts: Parts) -> APIRouter:
     async def create_session(request: Request, body: NewSession) -> SessionView:
         name = secrets.token_hex(8) if body.id is None else checked_id(body.id, "session id")
         settings = await asyncio.to_thread(_session_settings, parts, body)
-        return await store.create_session(SessionKey(authorize(request), name), settings)
+        view = await store.create_session(SessionKey(authorize(request), name), settings)
+        # Of one that exists, only what this request names must be as it says.
+        named = body.model_dump(include=_SETTINGS, exclude_none=True)
+        demand_same(view, **{setting: getattr(settings, setting) for setting in named})
+        return view
 
     @routes.get("/sessions")
     async def list_sessions(
