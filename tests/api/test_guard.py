@@ -164,7 +164,9 @@ async def test_a_wrong_body_is_answered_with_one_sentence(http, body, status, sa
         ("GET", "/v1/sessions/nobody/messages", 404),
         ("GET", "/v1/sessions/nobody/events", 404),
         ("GET", "/v1/sessions/%00", 404),
-        ("DELETE", "/healthz", 415),
+        ("DELETE", "/nothing", 404),
+        ("POST", "/nothing", 404),
+        ("POST", "/v1/sessions/s/nothing", 404),
         ("GET", "/v1/sessions/s/cancel", 405),
         ("GET", "/v1/sessions?limit=0", 422),
         ("GET", "/v1/sessions?limit=x", 422),
@@ -178,6 +180,26 @@ async def test_a_wrong_request_is_answered_with_a_problem_document(http, method,
     await http.post("/v1/sessions", json={"id": "s"})
 
     assert is_problem(await http.request(method, path), status)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/healthz", "GET"),
+        ("DELETE", "/v1/sessions", "GET, POST"),
+        ("PUT", "/v1/sessions/s", "GET"),
+        ("PATCH", "/v1/sessions/s/messages", "GET, POST"),
+        ("POST", "/v1/sessions/s/events", "GET"),
+        ("GET", "/v1/sessions/s/cancel", "POST"),
+        ("OPTIONS", "/v1/sessions", "GET, POST"),
+    ],
+)
+async def test_a_wrong_method_is_answered_with_those_that_are_right(http, method, path, allowed):
+    answer = await http.request(method, path)
+
+    assert is_problem(answer, 405)
+    assert answer.headers["allow"] == allowed
+    assert answer.json()["detail"] == f"{method} is not possible at {path!r}; use {allowed}."
 
 
 async def test_a_bug_is_answered_without_its_details(runtime):

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from everturn.errors import UsageError
 from everturn.inputs import BODY_BYTES_MAX, MESSAGE_BODY_BYTES_MAX
 from everturn_workers.doors.problems import problem
+from everturn_workers.doors.routes import is_served
 from everturn_workers.settings import Settings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -64,7 +65,10 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         refused = self._refusal(scope)
-        if refused is None and scope["method"] not in _BODILESS:
+        reads = scope["method"] not in _BODILESS and is_served(scope)
+        if refused is None and reads:
+            refused = self._refused_body(scope)
+        if refused is None and reads:
             body = await self._body(scope, receive)
             if body is None:
                 refused = self._too_large(scope)
@@ -93,15 +97,19 @@ class Guard:
             if not hmac.compare_digest(given, self._authorization):
                 detail = "The key is missing or wrong; send 'Authorization: Bearer KEY'."
                 return 401, detail, {"www-authenticate": "Bearer"}
-        if scope["method"] not in _BODILESS:
-            media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-            if media_type != b"application/json":
-                return 415, "The body must be JSON; send 'Content-Type: application/json'.", {}
-            if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-                return 415, "Compressed bodies are not taken; send the body as it is.", {}
-            length = headers.get(b"content-length", b"0")
-            if not length.isdigit() or int(length[:20]) > _bytes_max(scope):
-                return self._too_large(scope)
+        return None
+
+    def _refused_body(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
+        """Why the body is not read, from the request's head alone."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if media_type != b"application/json":
+            return 415, "The body must be JSON; send 'Content-Type: application/json'.", {}
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            return 415, "Compressed bodies are not taken; send the body as it is.", {}
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > _bytes_max(scope):
+            return self._too_large(scope)
         return None
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:

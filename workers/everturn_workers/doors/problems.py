@@ -19,6 +19,7 @@ from everturn.errors import (
     UsageError,
 )
 from everturn.views import Problem
+from everturn_workers.doors.routes import methods
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +90,17 @@ def _sentence(error: Mapping[str, Any]) -> str:
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
+    headers = error.headers
     match error.status_code:
         case 404:
             detail = f"Nothing stands at {path!r}; the paths are in /v1/openapi.json."
         case 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
-            detail = f"{request.method} is not possible at {path!r}; use {allowed}."
+            # The router names those of the first route at this path only.
+            headers = {"Allow": ", ".join(methods(request.scope))}
+            detail = f"{request.method} is not possible at {path!r}; use {headers['Allow']}."
         case _:
             detail = f"{error.detail.rstrip('.')}; correct the request and send it again."
-    return problem(error.status_code, detail, headers=error.headers)
+    return problem(error.status_code, detail, headers=headers)
 
 
 async def _bug(request: Request, error: Exception) -> Response:
