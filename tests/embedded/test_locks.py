@@ -1,5 +1,7 @@
 """Locks tell whether a process lives, also when it was killed."""
 
+import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +71,22 @@ def test_a_lock_that_another_holds_is_not_given_twice(tmp_path: Path):
     assert try_lock(tmp_path / "one.lock") is not None
 
     assert try_lock(tmp_path / "one.lock") is None
+
+
+def test_a_lock_whose_file_its_holder_removes_meanwhile_is_not_given_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "one.lock"
+    flock = fcntl.flock
+
+    def removed_before(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        path.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    taken = try_lock(path)
+
+    assert taken is not None
+    assert try_lock(path) is None
+    os.close(taken)

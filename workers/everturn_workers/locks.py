@@ -22,18 +22,29 @@ def try_lock(path: Path) -> int | None:
     The descriptor is not inherited by children unless it is passed to them.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     give_up = time.monotonic() + PROBE_SECONDS
     while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(descriptor)
             if time.monotonic() > give_up:
-                os.close(descriptor)
                 return None
             time.sleep(0.01)
         else:
-            return descriptor
+            # Its holder may have removed the file before it let go; then the lock of the path
+            # is that of another file, or of none yet.
+            if _is_at(path, descriptor):
+                return descriptor
+            os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def is_held(path: Path) -> bool:
