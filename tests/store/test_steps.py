@@ -1,10 +1,14 @@
 """Preparing steps and finishing turns: rows that the first writer wins."""
 
+import gc
+import weakref
 from dataclasses import replace
+from pathlib import Path
 
-from stories import Story
+import pytest
+from stories import Open, Story
 
-from everturn_activities.store import CallFailure
+from everturn_activities.store import CallFailure, sql
 
 
 async def test_prepare_admits_steered_messages_and_leaves_queued_ones(story: Story) -> None:
@@ -155,3 +159,20 @@ async def test_the_transcript_is_read_up_to_where_a_step_was_prepared(story: Sto
         "user",
     ]
     assert len(await story.store.history(story.key, first.upto, 0)) == 1
+
+
+async def test_specs_of_turns_that_another_process_finishes_are_not_kept_for_ever(
+    story: Story, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "SPECS_KEPT", 2)
+    kept = []
+    async with opened(tmp_path) as other:
+        for number in range(1, 5):
+            await story.send()
+            turn = await story.begun(f"run-{number}")
+            kept.append(weakref.ref(await other.store.spec(story.key, turn.turn)))
+            await story.finish(turn, f"run-{number}", step=0)
+            # Asked for again and again, the first one stays.
+            await other.store.spec(story.key, 1)
+        gc.collect()
+        assert [spec() is not None for spec in kept] == [True, False, False, True]

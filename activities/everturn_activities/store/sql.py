@@ -1,5 +1,6 @@
 """The store on a SQL database: each method one transaction or one read."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -58,6 +59,8 @@ from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.histories import AnyMessage, Histories
 from everturn_activities.store.locked import LockedSession
 
+SPECS_KEPT = 1_000
+
 
 class SqlStore:
     """`Store` on `database`. `count_tokens` measures a message once, when it is written."""
@@ -66,7 +69,7 @@ class SqlStore:
         self._database = database
         self._count = count_tokens
         self._histories = Histories()
-        self._specs: dict[tuple[SessionKey, int], AgentSpec] = {}
+        self._specs: OrderedDict[tuple[SessionKey, int], AgentSpec] = OrderedDict()
 
     async def close(self) -> None:
         await self._database.close()
@@ -217,6 +220,10 @@ class SqlStore:
         if known is None:
             body = await self._database.read(lambda connection: _spec(connection, key, turn))
             known = self._specs[(key, turn)] = AgentSpec.model_validate_json(body)
+            # Another process may finish the turn, and nobody tells us of it.
+            if len(self._specs) > SPECS_KEPT:
+                self._specs.popitem(last=False)
+        self._specs.move_to_end((key, turn))
         return known
 
     async def history(self, key: SessionKey, upto: int, cuts: int) -> Sequence[AnyMessage]:
