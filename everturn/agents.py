@@ -9,6 +9,9 @@ from pydantic import Field
 from everturn.messages import Frozen
 from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
 
+KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
+"""Upper case only: a key that was put in place of its variable's name is refused."""
+
 STEPS_MAX = 50
 STALL_SECONDS = 45.0
 RETRIES_MAX = 9
@@ -23,23 +26,25 @@ DEFAULT_PROMPT = (
 
 class Candidate(Frozen):
     """A model that can answer for an agent, and the endpoint that serves it; None is the
-    provider's own."""
+    provider's own. `api_key_variable` names the variable whose key that is sent."""
 
     model: str
     base_url: str | None = None
+    api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
 
 
 class Agent(Frozen):
     """A definition in the workspace.
 
-    `tools` names the tools that the model sees; None means all. `stall_seconds` is the
-    silence after which a model stream counts as dead, and `stall_retries` how often it is
-    begun again. What else time can repair is tried `retries_max` more times, the first after
-    `retry_seconds`, each later one after twice the pause. Then the first of
-    `fallback_models` that can hold the request takes over for the step: a name is served
-    by the agent's own endpoint, a table names another. `recoveries_max` is how often in a
-    row a cut reply is continued. `tool_role` says how results go to the model: as messages
-    of role `tool`, or as one user message.
+    `api_key_variable` names the environment variable whose key `base_url`, or the model's
+    provider, is sent. `tools` names the tools that the model sees; None means all.
+    `stall_seconds` is the silence after which a model stream counts as dead, and
+    `stall_retries` how often it is begun again. What else time can repair is tried
+    `retries_max` more times, the first after `retry_seconds`, each later one after twice the
+    pause. Then the first of `fallback_models` that can hold the request takes over for the
+    step: a name is served by the agent's own endpoint, a table names another.
+    `recoveries_max` is how often in a row a cut reply is continued. `tool_role` says how
+    results go to the model: as messages of role `tool`, or as one user message.
     """
 
     name: str = "default"
@@ -47,6 +52,7 @@ class Agent(Frozen):
     prompt: str = DEFAULT_PROMPT
     model: str = "openai/gpt-5-mini"
     base_url: str | None = None
+    api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
     temperature: float | None = Field(default=None, ge=0, le=2)
     tokens_max: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] | None = None
@@ -65,9 +71,18 @@ class Agent(Frozen):
         found: dict[str, Candidate] = {}
         for one in (self.model, *self.fallback_models):
             if isinstance(one, str):
-                one = Candidate.model_construct(model=one, base_url=self.base_url)
+                one = Candidate.model_construct(
+                    model=one,
+                    base_url=self.base_url,
+                    api_key_variable=self.key_variable_of(one),
+                )
             found.setdefault(one.model, one)
         return tuple(found.values())
+
+    def key_variable_of(self, model: str) -> str | None:
+        """Which key goes with `model` in place of our own: none of another provider's."""
+        alike = model.partition("/")[0] == self.model.partition("/")[0]
+        return self.api_key_variable if alike or self.base_url is not None else None
 
 
 class ToolSpec(Frozen):

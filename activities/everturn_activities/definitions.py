@@ -87,6 +87,8 @@ def validated(kind: type[Model], values: dict[str, Any], path: Path, text: str) 
     message = first["msg"][:1].lower() + first["msg"][1:]
     given = repr(first["input"])
     given = given if len(given) <= 80 else given[:80] + "..."
+    if "key" in where[-1]:
+        given = "not shown here"  # It may be the key itself.
     raise WorkspaceError(f"{place}: {name} is {given}, and the {message}; mend it.")
 
 

@@ -18,6 +18,7 @@ default = "default"
 # Any name that LiteLLM knows, such as "anthropic/claude-sonnet-4-5" or "ollama/qwen3".
 name = "openai/gpt-5-mini"
 # base_url = "http://127.0.0.1:8080/v1"    # an endpoint that speaks OpenAI's protocol
+# api_key_variable = "MY_API_KEY"          # whose value that endpoint is sent as its key
 # temperature = 0.7
 # tokens_max = 4096                        # the longest reply, in tokens
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from everturn.agents import DEFAULT_PROMPT, Agent, AgentSpec, ToolSpec
+from everturn.agents import DEFAULT_PROMPT, KEY_VARIABLE, Agent, AgentSpec, ToolSpec
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.messages import Frozen
 from everturn.tools import Tool
@@ -37,6 +37,7 @@ class ModelSettings(Frozen):
 
     name: str | None = None
     base_url: str | None = None
+    api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
     temperature: float | None = Field(default=None, ge=0, le=2)
     tokens_max: int | None = Field(default=None, ge=1)
 
@@ -88,7 +89,8 @@ class Workspace:
             agent_name = self.settings.agent.default
         agent = self.agent(agent_name or DEFAULT_AGENT)
         if model_override:
-            agent = agent.model_copy(update={"model": model_override})
+            key = agent.key_variable_of(model_override)
+            agent = agent.model_copy(update={"model": model_override, "api_key_variable": key})
         return AgentSpec(
             agent=agent,
             tools=tuple(
@@ -119,6 +121,9 @@ class Workspace:
                 given[key] = [part.strip() for part in given[key].split(",")]
         model = self.settings.model
         inherited = {"model": model.name, **model.model_dump(exclude={"name"})}
+        if "base_url" in given or (model.base_url is None and "model" in given):
+            # Whoever names an endpoint of its own names its key too.
+            del inherited["api_key_variable"]
         values = {key: value for key, value in inherited.items() if value is not None} | given
         agent = validated(Agent, values, path, text)
         for tool in agent.tools or ():

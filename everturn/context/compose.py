@@ -14,6 +14,7 @@ class Context(Frozen):
     messages: tuple[UserMessage | AssistantMessage | ToolMessage, ...]
     tools: tuple[ToolSpec, ...]
     base_url: str | None = None
+    api_key_variable: str | None = None
     temperature: float | None = None
     tokens_max: int | None = None
     tool_role: bool = True
@@ -30,6 +31,7 @@ def compose(
         messages=tuple(history),
         tools=spec.tools,
         base_url=agent.base_url,
+        api_key_variable=agent.api_key_variable,
         temperature=agent.temperature,
         tokens_max=agent.tokens_max,
         tool_role=agent.tool_role,

@@ -110,6 +110,20 @@ async def test_an_endpoint_of_ones_own_needs_no_key(home: Path):
     assert (await found("model", environment, home=home, model="openai/local")).ok
 
 
+async def test_a_key_that_the_workspace_names_is_the_one_that_is_checked(
+    home: Path, tmp_path: Path
+):
+    (tmp_path / "everturn.toml").write_text(
+        '[model]\nbase_url = "http://127.0.0.1:1/v1"\napi_key_variable = "MY_KEY"\n'
+    )
+
+    without = await found("model", {"OPENAI_API_KEY": "x"}, home=home, workspace=tmp_path)
+    with_it = await found("model", {"MY_KEY": "x"}, home=home, workspace=tmp_path)
+
+    assert (without.ok, without.mend) == (False, "Set MY_KEY.")
+    assert with_it.ok
+
+
 async def test_the_model_of_the_workspaces_agent_is_the_one_that_is_checked(
     home: Path, tmp_path: Path
 ):

@@ -81,7 +81,7 @@ class RawServer:
 
 
 @asynccontextmanager
-async def raw_server(answer: Answer) -> AsyncIterator[RawServer]:
+async def raw_server(answer: Answer, host: str = "127.0.0.1") -> AsyncIterator[RawServer]:
     raw = RawServer(answer)
     tasks: set[asyncio.Task[None]] = set()
 
@@ -91,8 +91,8 @@ async def raw_server(answer: Answer) -> AsyncIterator[RawServer]:
         with suppress(ConnectionError, asyncio.CancelledError):
             await raw.serve(reader, writer)
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    raw.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(connected, host, 0)
+    raw.url = f"http://{host}:{server.sockets[0].getsockname()[1]}"
     try:
         yield raw
     finally:

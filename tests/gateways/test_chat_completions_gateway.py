@@ -4,6 +4,7 @@ import asyncio
 import email.utils
 import gc
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 from model_servers import (
@@ -188,6 +189,58 @@ async def test_openai_without_a_key_names_the_variable_before_any_request():
     with pytest.raises(ModelRefused, match="set OPENAI_API_KEY"):
         await replied(gateway, asking(None, model="openai/gpt-5-mini"))
     await gateway.close()
+
+
+KEYS = {"OPENAI_API_KEY": "key-of-openai-0000", "MY_KEY": "key-of-mine-0000"}
+ELSEWHERE = "127.0.0.2"
+"""This machine, at an address that stands for another."""
+
+
+async def test_our_own_key_goes_to_no_endpoint_that_a_workspace_names():
+    async def answer(request, writer):
+        await answer_json(writer, 401, {"error": {"message": "who are you?"}})
+
+    async with raw_server(answer, ELSEWHERE) as server, opened(key=KEYS.get) as gateway:
+        with pytest.raises(ModelRefused) as raised:
+            await replied(gateway, asking(server.url + "/v1"))
+    assert "authorization" not in server.requests[0].headers
+    assert str(raised.value).endswith(
+        "wants a key for model hosted_vllm/scripted (HTTP 401): who are you?. Name the variable"
+        " that holds it by api_key_variable, beside base_url in the workspace's settings."
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "of_openai", "named", "sent"),
+    [
+        ("127.0.0.1", False, None, "key-of-openai-0000"),
+        (ELSEWHERE, True, None, "key-of-openai-0000"),
+        (ELSEWHERE, False, "MY_KEY", "key-of-mine-0000"),
+        ("127.0.0.1", False, "MY_KEY", "key-of-mine-0000"),
+        (ELSEWHERE, False, "OPENAI_API_KEY", "key-of-openai-0000"),
+    ],
+)
+async def test_a_key_goes_to_the_endpoint_that_it_is_meant_for(host, of_openai, named, sent):
+    async with raw_server(streaming(event({"content": "Hi"}), *END), host) as server:
+        base_url = server.url + "/v1"
+        async with opened(base_url if of_openai else None, key=KEYS.get) as gateway:
+            await replied(gateway, asking(base_url, api_key_variable=named))
+    assert server.requests[0].headers["authorization"] == f"Bearer {sent}"
+
+
+async def test_a_named_key_that_is_not_set_is_said_before_any_request():
+    async with opened(key=KEYS.get) as gateway:
+        with pytest.raises(ModelRefused, match=r"at 127\.0\.0\.1:1: set OTHER_KEY\.$"):
+            await replied(gateway, asking("http://127.0.0.1:1/v1", api_key_variable="OTHER_KEY"))
+
+
+@asynccontextmanager
+async def opened(*arguments, **more):
+    gateway = ChatCompletionsGateway(*arguments, **more)
+    try:
+        yield gateway
+    finally:
+        await gateway.close()
 
 
 async def test_a_key_of_impossible_characters_is_refused_and_not_shown():

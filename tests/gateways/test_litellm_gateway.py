@@ -17,6 +17,7 @@ from model_servers import (
 from everturn.agents import ToolSpec
 from everturn.errors import ModelRefused, ModelUnavailable, UnknownModel
 from everturn.messages import Thinking, ToolMessage, ToolResult, user_text
+from everturn_activities.gateways.litellm import LiteLLMGateway
 
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
 
@@ -117,6 +118,18 @@ async def test_a_refused_anthropic_key_names_its_variable(litellm):
             await replied(litellm, asking(server.url, model=CLAUDE))
     assert KEY not in str(raised.value)
     assert "bad" in str(raised.value)
+
+
+async def test_a_key_whose_variable_is_named_goes_instead_of_the_providers_own(monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    gateway = LiteLLMGateway(key={"MY_KEY": "key-of-mine-0000"}.get)
+    async with raw_server(anthropic(*SAID, ended("end_turn"))) as server:
+        context = asking(server.url, model=CLAUDE, api_key_variable="MY_KEY")
+        await replied(gateway, context)
+        with pytest.raises(ModelRefused, match="set OTHER_KEY"):
+            await replied(gateway, asking(server.url, model=CLAUDE, api_key_variable="OTHER_KEY"))
+    await gateway.close()
+    assert [request.headers["x-api-key"] for request in server.requests] == ["key-of-mine-0000"]
 
 
 async def test_an_overloaded_anthropic_is_asked_once_and_its_wait_is_told(litellm):

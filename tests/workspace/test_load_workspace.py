@@ -86,6 +86,32 @@ def test_an_agent_takes_from_its_file_then_from_the_settings(root, write):
     assert load(root).spec("reviewer", "openai/b").agent.model == "openai/b"
 
 
+def test_the_key_of_one_endpoint_is_not_inherited_by_another(root, write):
+    write("everturn.toml", '[model]\nbase_url = "http://a/v1"\napi_key_variable = "A_KEY"\n')
+    write("agents/same.md", "Work.\n")
+    write("agents/other.md", "---\nbase_url: http://b/v1\n---\nWork.\n")
+    write("agents/own.md", "---\nbase_url: http://b/v1\napi_key_variable: B_KEY\n---\nWork.\n")
+
+    named = {name: load(root).spec(name).agent for name in ("same", "other", "own")}
+
+    assert {name: agent.api_key_variable for name, agent in named.items()} == {
+        "same": "A_KEY",
+        "other": None,
+        "own": "B_KEY",
+    }
+
+
+def test_the_key_of_one_provider_is_not_used_for_another(root, write):
+    write("everturn.toml", '[model]\nname = "groq/a"\napi_key_variable = "GROQ"\n')
+    write("agents/plain.md", "---\nfallback_models: [groq/b, openai/c]\n---\nWork.\n")
+    write("agents/other.md", "---\nmodel: openai/c\n---\nWork.\n")
+
+    plain = load(root).spec("plain").agent
+    assert [one.api_key_variable for one in plain.candidates] == ["GROQ", "GROQ", None]
+    assert load(root).spec("plain", "openai/c").agent.api_key_variable is None
+    assert load(root).spec("other").agent.api_key_variable is None
+
+
 def test_an_agent_may_be_a_folder_of_settings_and_prompt(root, write):
     write("agents/writer/config.toml", 'model = "ollama/x"\ntool_role = false\n')
     write("agents/writer/agent.md", "Write it.\n")
@@ -175,7 +201,10 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                                " tools."),
         ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
                                     " (did you mean 'temperature'?); the keys there are name,"
-                                    " base_url, temperature, tokens_max."),
+                                    " base_url, api_key_variable, temperature, tokens_max."),
+        ("[model]\napi_key_variable = 'sk-x'", "ROOT/everturn.toml line 2: model.api_key_variable"
+                                               " is not shown here, and the string should match"
+                                               " pattern '^[A-Z][A-Z0-9_]*$'; mend it."),
         ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
                                 " 'model'?); the keys there are working_dir, agent, model, tools."),
         ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"

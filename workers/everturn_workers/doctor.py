@@ -172,13 +172,15 @@ def _workspace_and_model(settings: Settings, environment: Mapping[str, str]) -> 
 
 def _model(agent: Agent, environment: Mapping[str, str]) -> Check:
     model = agent.model
+    if (variable := agent.api_key_variable) is not None and not environment.get(variable):
+        return Check("model", False, f"The model {model} has no key.", f"Set {variable}.")
     if agent.base_url is not None:
         return Check("model", True, f"The model {model} is served at {agent.base_url}.")
     try:
         check_model(model)
     except UnknownModel as error:
         return Check("model", False, str(error), "Choose another with --model or EVERTURN_MODEL.")
-    names = KEYS.get(provider_of(model) or "", ())
+    names = (variable,) if variable else KEYS.get(provider_of(model) or "", ())
     if not names:
         return Check("model", True, f"The model {model} has no key that could be checked here.")
     set_name = next((name for name in names if environment.get(name)), None)

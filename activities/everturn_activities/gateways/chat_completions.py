@@ -46,14 +46,18 @@ _ROUTES = (
 )
 """What names the route and not the model; any other prefix is part of the endpoint's own name."""
 
-Key = str | None | Callable[[], str | None]
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+Key = str | None | Callable[[str], str | None]
+"""A key for every endpoint, or what looks one up by the name of its variable."""
 
 
 class ChatCompletionsGateway:
     """One shared client: connections are kept and used again.
 
-    `key` may be a function, asked at each call. `connections_max` bounds the streams
-    that are open at once.
+    `key` may be a function, asked at each call. The key of `key_variable` goes to OpenAI, to
+    `base_url` and to this machine; any other endpoint is sent the key that its context names,
+    or none. `connections_max` bounds the streams that are open at once.
     """
 
     def __init__(
@@ -74,19 +78,17 @@ class ChatCompletionsGateway:
         self._tools = _Fragments(lambda tool: [wire_tool(tool)])
 
     async def stream(self, context: Context) -> AsyncGenerator[Delta | Reply]:
-        key = (self._key() if callable(self._key) else self._key) or ""
-        key = key.strip()
         url = self._url(context.base_url)
-        called = Called(
-            context.model, url.netloc.decode(), self._key_variable, lambda: (key,) if key else ()
-        )
+        variable = context.api_key_variable
+        if variable is None and self._is_known(url):
+            variable = self._key_variable
+        key = self._key_of(variable)
+        called = Called(context.model, url.netloc.decode(), variable, lambda: (key,) if key else ())
         if not (key.isascii() and key.isprintable()):
+            raise ModelRefused(f"{variable} holds characters that no key has; set it anew.")
+        if not key and (context.api_key_variable or str(url).startswith(OPENAI_URL)):
             raise ModelRefused(
-                f"{self._key_variable} holds characters that no key has; set it anew."
-            )
-        if not key and str(url).startswith(OPENAI_URL):
-            raise ModelRefused(
-                f"No key for model {context.model} at {called.host}: set {self._key_variable}."
+                f"No key for model {context.model} at {called.host}: set {variable}."
             )
         request = self._request(url, key, self._body(context))
         budget = Silence(context.stall_seconds)
@@ -123,7 +125,7 @@ class ChatCompletionsGateway:
                 transport=AiohttpTransport(client=self._session),
                 follow_redirects=False,
                 # A proxy of the environment is for the network, not for this machine.
-                mounts={f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")},
+                mounts={f"all://{host}": None for host in LOOPBACK},
             )
         return self._client
 
@@ -150,6 +152,21 @@ class ChatCompletionsGateway:
                 )
             self._urls[base] = url
         return url
+
+    def _is_known(self, url: httpx.URL) -> bool:
+        """Whether the person who set our own key meant it for this address too.
+
+        A workspace's `base_url` can be any; it says itself which key is for it.
+        """
+        if url.host in LOOPBACK or f"[{url.host}]" in LOOPBACK:
+            return True
+        known = (self._url(None), self._url(OPENAI_URL))
+        return any(_origin(url) == _origin(one) for one in known)
+
+    def _key_of(self, variable: str | None) -> str:
+        if variable is None:
+            return ""
+        return ((self._key(variable) if callable(self._key) else self._key) or "").strip()
 
     def _request(self, url: httpx.URL, key: str, body: bytes) -> httpx.Request:
         headers = {
@@ -195,6 +212,10 @@ class ChatCompletionsGateway:
             body += [b',"tools":[', tools, b"]"]
         body.append(b"}")
         return b"".join(body)
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
 class _Fragments:

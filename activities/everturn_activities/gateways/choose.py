@@ -33,13 +33,15 @@ class Gateways:
 
                 self._chat_completions = ChatCompletionsGateway(
                     base_url=self._environ.get("OPENAI_BASE_URL"),
-                    key=lambda: self._environ.get("OPENAI_API_KEY"),
+                    key=self._environ.get,
                 )
             return self._chat_completions
         if self._litellm is None:
             from everturn_activities.gateways.litellm import LiteLLMGateway
 
-            self._litellm = LiteLLMGateway(secrets=lambda: _secrets(self._environ))
+            self._litellm = LiteLLMGateway(
+                secrets=lambda: _secrets(self._environ), key=self._environ.get
+            )
         return self._litellm
 
     async def close(self) -> None:

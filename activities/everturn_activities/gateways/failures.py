@@ -44,12 +44,12 @@ _WAITABLE = {408, 409, 425, 429}
 class Called:
     """Who was asked: for the sentence that tells of a failure.
 
-    `secrets` never show in it.
+    `secrets` never show in it. Without a `key_variable` no key is meant for this host.
     """
 
     model: str
     host: str
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: str | None = "OPENAI_API_KEY"
     secrets: Callable[[], tuple[str, ...]] = tuple
 
 
@@ -89,6 +89,11 @@ def from_answer(
 def _refusal(called: Called, status: int, detail: str) -> str:
     model, host = called.model, called.host
     match status:
+        case 401 | 403 if called.key_variable is None:
+            return (
+                f"{host} wants a key for model {model} (HTTP {status}){detail} Name the variable"
+                " that holds it by api_key_variable, beside base_url in the workspace's settings."
+            )
         case 401:
             return (
                 f"{host} refused the key for model {model} (HTTP 401){detail}"

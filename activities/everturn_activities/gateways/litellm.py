@@ -46,10 +46,15 @@ _wire: ContextVar[Wire | None] = ContextVar("everturn_wire", default=None)
 
 class LiteLLMGateway:
     """`secrets` are values that must show in no error text. Keys come from the environment,
-    where LiteLLM looks for them."""
+    where LiteLLM looks for them; `key` gives the one whose variable a context names."""
 
-    def __init__(self, secrets: Callable[[], tuple[str, ...]] = tuple) -> None:
+    def __init__(
+        self,
+        secrets: Callable[[], tuple[str, ...]] = tuple,
+        key: Callable[[str], str | None] = lambda variable: None,
+    ) -> None:
         self._secrets = secrets
+        self._key = key
         self._used = False
 
     async def stream(self, context: Context) -> AsyncGenerator[Delta | Reply]:
@@ -57,6 +62,7 @@ class LiteLLMGateway:
         litellm = await asyncio.to_thread(_imported)
         self._used = True
         provider = context.model.partition("/")[0]
+        key = self._named_key(context)
         wire = Wire()
         _wire.set(wire)
         budget = Silence(context.stall_seconds)
@@ -65,12 +71,17 @@ class LiteLLMGateway:
         usage: Usage | None = None
 
         def called() -> Called:
-            variable = _KEY_VARIABLES.get(provider, f"{provider.upper()}_API_KEY")
-            return Called(context.model, wire.host or provider, variable, self._secrets)
+            variable = context.api_key_variable or _KEY_VARIABLES.get(
+                provider, f"{provider.upper()}_API_KEY"
+            )
+            return Called(context.model, wire.host or provider, variable, secrets)
+
+        def secrets() -> tuple[str, ...]:
+            return (*self._secrets(), *key.values())
 
         chunks: Any = None
         try:
-            chunks = await budget.wait(litellm.acompletion(**_request(context)))
+            chunks = await budget.wait(litellm.acompletion(**_request(context), **key))
             while (chunk := await budget.wait(anext(chunks, None))) is not None:
                 if getattr(chunk, "usage", None):
                     usage = usage_from_wire(chunk.usage.model_dump())
@@ -98,6 +109,16 @@ class LiteLLMGateway:
         if usage is None or not wire.told_usage:
             usage = await asyncio.to_thread(estimated_usage, context, growing.pieces)
         yield Reply(growing.message(stop), stop, usage, context.model)
+
+    def _named_key(self, context: Context) -> dict[str, str]:
+        """The key as LiteLLM takes it, where the context names its variable."""
+        variable = context.api_key_variable
+        if variable is None:
+            return {}
+        key = (self._key(variable) or "").strip()
+        if not key:
+            raise ModelRefused(f"No key for model {context.model}: set {variable}.")
+        return {"api_key": key}
 
     async def close(self) -> None:
         if self._used:
