@@ -1,11 +1,13 @@
 """Who works a session: one run at a time, whatever is lost, stalled or run again."""
 
+from dataclasses import replace
+
 import pytest
 from stories import SPEC, Story
 
 from everturn.errors import StaleHost
-from everturn.session import TurnHead
-from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded
+from everturn.session import SessionKey, TurnHead
+from everturn_activities.store import Idle, SessionSettings, SpecNeeded, TakeoverNeeded
 from everturn_activities.store.turns import ADOPTIONS_MAX
 
 
@@ -171,10 +173,23 @@ async def test_a_run_lost_between_two_turns_is_made_up_for(story: Story) -> None
 async def test_an_open_turn_that_nothing_changes_is_named_with_its_run(story: Story) -> None:
     await story.send()
     await story.begun("run-1")
-    assert await story.store.open_hosts(10.0, 10) == []
+    assert await story.store.open_hosts(10.0, None, 10) == []
     story.clock.now += 11
-    ((wake, run_id),) = await story.store.open_hosts(10.0, 10)
+    ((wake, run_id),) = await story.store.open_hosts(10.0, None, 10)
     assert (wake.key, run_id) == (story.key, "run-1")
+
+
+async def test_open_turns_are_named_page_by_page(story: Story) -> None:
+    keys = [SessionKey("default", name) for name in ("b", "c", "a")]
+    for key in keys:
+        await story.store.create_session(key, SessionSettings("/workspace", "/workspace"))
+        other = replace(story, key=key)
+        await other.send()
+        await other.begun("run-1")
+    story.clock.now += 11
+    first = await story.store.open_hosts(10.0, None, 2)
+    rest = await story.store.open_hosts(10.0, first[-1][0].key, 2)
+    assert [wake.key.session for wake, _ in (*first, *rest)] == ["a", "b", "c"]
 
 
 async def test_a_broken_workspace_ends_the_turn_with_its_own_reason(story: Story) -> None:

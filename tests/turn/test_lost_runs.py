@@ -63,6 +63,26 @@ async def test_a_lost_workflow_is_adopted_and_no_finished_call_runs_again(
     assert any("lost its workflow" in e.body.get("text", "") for e in events if e.type == "status")
 
 
+async def test_turns_that_wait_for_long_keep_no_lost_one_from_being_adopted(
+    made: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconciler, "BATCH", 2)
+    gateway = scripted(says("done", hold="mid"))
+    # The lost one is the last by age, and by name.
+    keys = [await made.session(name) for name in "abcde"]
+    async with made.worker(gateway):
+        for key in keys:
+            await made.send(key, "go")
+            await made.until(key, "step_started")
+        await terminate(made, keys[-1])
+        events = await made.until(keys[-1], "status")
+        gateway.release("mid")
+        for key in keys:
+            await made.until(key, "turn_finished")
+
+    assert events[-1].body["text"].startswith("The turn lost its workflow")
+
+
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
 async def test_signals_that_land_while_a_turn_completes_repeat_and_lose_nothing(
     made: Bench,

@@ -37,6 +37,7 @@ class Reconciler:
         self._client = client
         self._run_dir = run_dir
         self._worker = worker
+        self._looked_at: SessionKey | None = None
         self._asked: dict[SessionKey, float] = {}
         self._naps: dict[SessionKey, tuple[float, float]] = {}
 
@@ -89,13 +90,22 @@ class Reconciler:
         }
 
     async def revive(self) -> None:
-        """Wake open turns whose workflow is gone; the new run adopts them from the store."""
+        """Wake open turns whose workflow is gone; the new run adopts them from the store.
+
+        Each look goes on where the last one ended, so that those which wait for long keep
+        no other from being looked at.
+        """
         now = time.monotonic()
-        for wake, run_id in await self._store.open_hosts(HOSTLESS_SECONDS, BATCH):
+        found = await self._store.open_hosts(HOSTLESS_SECONDS, self._looked_at, BATCH)
+        for wake, run_id in found:
+            # Also where the next lines fail: then the next look begins behind this one.
+            self._looked_at = wake.key
             if self._asked.get(wake.key, 0.0) > now:
                 continue
             self._asked[wake.key] = now + HOSTLESS_SECONDS
             workflow_id = wake.host_workflow_id or wake.key.workflow_id
             if await self._waker.open_run(workflow_id) != run_id:
                 await self._waker.wake(wake)
+        if len(found) < BATCH:
+            self._looked_at = None
         self._asked = {key: at for key, at in self._asked.items() if at > now}

@@ -243,12 +243,19 @@ def left_asleep(connection: sa.Connection, before: float, limit: int) -> list[Wa
     return [_wake(row) for row in rows]
 
 
-def open_hosts(connection: sa.Connection, before: float, limit: int) -> list[tuple[Wake, str]]:
+def open_hosts(
+    connection: sa.Connection, before: float, after: SessionKey | None, limit: int
+) -> list[tuple[Wake, str]]:
     """Sessions with an open turn and no change since `before`, with the run that hosts them."""
+    row = sa.tuple_(_s.c.tenant, _s.c.id)
     rows = connection.execute(
         sa.select(_s)
-        .where(_s.c.open_turn.is_not(None), _s.c.updated_at < before)
-        .order_by(_s.c.updated_at)
+        .where(
+            _s.c.open_turn.is_not(None),
+            _s.c.updated_at < before,
+            row > sa.tuple_(*(after or ("", ""))),
+        )
+        .order_by(_s.c.tenant, _s.c.id)
         .limit(limit)
     )
     return [(_wake(row), row.host_run_id or "") for row in rows]

@@ -152,10 +152,12 @@ class SqlStore:
 
         return await self._database.write(change)
 
-    async def open_hosts(self, idle_seconds: float, limit: int) -> list[tuple[Wake, str]]:
+    async def open_hosts(
+        self, idle_seconds: float, after: SessionKey | None, limit: int
+    ) -> list[tuple[Wake, str]]:
         before = self._database.now() - idle_seconds
         return await self._database.read(
-            lambda connection: reads.open_hosts(connection, before, limit)
+            lambda connection: reads.open_hosts(connection, before, after, limit)
         )
 
     # A turn.
