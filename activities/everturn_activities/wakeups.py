@@ -39,12 +39,20 @@ class WakeUps:
         self._listed_at: int | None = None
 
     async def listen(self) -> None:
-        """Open this process's socket; needs a running loop, which then hears of changes."""
+        """Open this process's socket; needs a running loop, which then hears of changes.
+
+        Raises FileNotFoundError where the folder is gone; then this object is of no more use.
+        """
         self._loop = asyncio.get_running_loop()
         own = self._folder / f"{os.getpid()}-{secrets.token_hex(4)}"
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         receiver.setblocking(False)
-        receiver.bind(str(own))
+        try:
+            receiver.bind(str(own))
+        except OSError:
+            receiver.close()
+            self._sender.close()
+            raise
         self._own = own
         self._transport, _ = await self._loop.create_datagram_endpoint(
             lambda: _Receiver(self._heard), sock=receiver

@@ -1,12 +1,18 @@
 """The home folder's layout, and where sockets go."""
 
+import os
+import socket
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from everturn.errors import UsageError
-from everturn_workers.home import prepare, socket_dir
+from everturn_workers import runtime
+from everturn_workers.home import leave_socket_dir, prepare, socket_dir
+from everturn_workers.runtime import open_runtime
 from everturn_workers.settings import read_settings
 
 
@@ -66,15 +72,66 @@ def test_a_home_that_cannot_be_made_is_named_with_the_mend(tmp_path: Path):
 
 
 def test_a_socket_in_its_folder_fits_the_limit_however_long_the_store_url(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        monkeypatch.setattr("tempfile.tempdir", temporary)
 
-    folder = socket_dir(f"sqlite:///{'deep/' * 100}everturn.db")
+        folder = socket_dir(f"sqlite:///{'deep/' * 100}everturn.db")
 
-    assert len(str(folder / ("w" * 32 + ".sock"))) < 104
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert folder != socket_dir("sqlite:///other.db")
+        assert len(str(folder / ("w" * 32 + ".sock"))) < 104
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert folder != socket_dir("sqlite:///other.db")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder for temporary files whose path leaves room for a socket's."""
+    # After pytest's own, which would stand in it otherwise.
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        yield Path(folder)
+
+
+async def test_the_last_process_on_a_store_leaves_no_socket_folder(short: Path, tmp_path: Path):
+    settings = read_settings(home=tmp_path)
+    async with open_runtime(settings):
+        async with open_runtime(settings):
+            pass
+        folder = socket_dir(settings.store_url)
+        assert len(list(folder.iterdir())) == 1
+        # A process that was killed leaves its socket.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as killed:
+            killed.bind(str(folder / "killed"))
+
+    assert os.listdir(short) == []
+
+
+async def test_a_socket_folder_that_another_process_removes_meanwhile_is_made_again(
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = read_settings(home=tmp_path)
+
+    def removed_at_once(store_url: str) -> Path:
+        monkeypatch.setattr(runtime, "socket_dir", socket_dir)
+        folder = socket_dir(store_url)
+        leave_socket_dir(store_url)
+        return folder
+
+    monkeypatch.setattr(runtime, "socket_dir", removed_at_once)
+    async with open_runtime(settings):
+        assert len(list(socket_dir(settings.store_url).iterdir())) == 1
+
+
+def test_nothing_is_removed_from_a_folder_that_others_can_enter(short: Path):
+    folder = socket_dir("sqlite:///everturn.db")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
+        gone.bind(str(folder / "kept"))
+    folder.chmod(0o755)
+
+    leave_socket_dir("sqlite:///everturn.db")
+
+    assert (folder / "kept").exists()
 
 
 def test_a_socket_folder_that_others_can_enter_is_refused(

@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import socket
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from everturn.agents import Agent
@@ -58,18 +60,49 @@ def socket_dir(store_url: str) -> Path:
     A socket's path is limited to about 100 bytes, so it does not stand in the home folder.
     Raises UsageError where someone else could have made or could read the folder.
     """
-    ours = Path(tempfile.gettempdir()) / f"everturn-{os.getuid()}"
-    folder = ours / hashlib.sha256(store_url.encode()).hexdigest()[:16]
-    for path in (ours, folder):
+    folder = _socket_path(store_url)
+    for path in (folder.parent, folder):
         path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-        if not private or found.st_uid != os.getuid():
+        if not _is_private(path):
             raise UsageError(
                 f"The socket folder {path} is not a private folder of yours; remove it or set"
                 " TMPDIR to another place."
             )
     return folder
+
+
+def leave_socket_dir(store_url: str) -> None:
+    """Remove the folder of sockets unless a living process has one there.
+
+    Whoever opens a socket may find the folder gone since `socket_dir` made it, and asks again.
+    """
+    folder = _socket_path(store_url)
+    with suppress(OSError):
+        if not (_is_private(folder.parent) and _is_private(folder)):
+            return
+        for path in folder.iterdir():
+            if path.is_socket() and not _is_open(path):
+                path.unlink(missing_ok=True)
+        # Each fails where something is left in it.
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
+def _socket_path(store_url: str) -> Path:
+    ours = Path(tempfile.gettempdir()) / f"everturn-{os.getuid()}"
+    return ours / hashlib.sha256(store_url.encode()).hexdigest()[:16]
+
+
+def _is_private(path: Path) -> bool:
+    found = path.lstat()
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return private and found.st_uid == os.getuid()
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a process listens at the socket; a killed one leaves its file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as asking:
+        return asking.connect_ex(str(path)) == 0
 
 
 def _agent_config(agent: Agent) -> str:

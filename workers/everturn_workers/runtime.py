@@ -16,8 +16,10 @@ from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.wakeups import WakeUps
-from everturn_workers.home import prepare, socket_dir
+from everturn_workers.home import leave_socket_dir, prepare, socket_dir
 from everturn_workers.settings import Settings
+
+LISTENS_MAX = 10
 
 TOKENS_OF = "gpt-5-mini"
 """Whose encoding measures stored messages: one measure for all, whatever models come later."""
@@ -35,8 +37,7 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     """Open the store of `settings`, migrated; raises UsageError for a URL we cannot use."""
     prepare(settings.home)
     path = sqlite_path(settings.store_url)
-    wakeups = WakeUps(socket_dir(settings.store_url))
-    await wakeups.listen()
+    wakeups = await _listening(settings.store_url)
     database = SqliteDatabase(path, wakeups.tell)
     store = SqlStore(database, count_tokens)
     # The encoding takes half a second to load: beside the start, not in the first message.
@@ -46,6 +47,20 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     finally:
         await store.close()
         await wakeups.close()
+        leave_socket_dir(settings.store_url)
+
+
+async def _listening(store_url: str) -> WakeUps:
+    for tried in range(1, LISTENS_MAX + 1):
+        try:
+            wakeups = WakeUps(socket_dir(store_url))
+            await wakeups.listen()
+            return wakeups
+        except FileNotFoundError:
+            # The last process that left has removed the folder just now.
+            if tried == LISTENS_MAX:
+                raise
+    raise AssertionError
 
 
 def count_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:

@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn_workers import fetch, processes
-from everturn_workers.home import prepare
+from everturn_workers.home import leave_socket_dir, prepare
 from everturn_workers.listening import listening
 from everturn_workers.locks import is_held, try_lock
 from everturn_workers.processes import Identity
@@ -148,6 +148,8 @@ class Up:
         await asyncio.gather(*(child.stop() for child in rest if child))
         if first is not None:
             await first.stop()
+        # Where a child was killed, or left in haste, its socket is still there.
+        leave_socket_dir(self._settings.store_url)
         _record_path(self._home).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = None
