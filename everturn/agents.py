@@ -4,7 +4,7 @@ import hashlib
 from functools import cached_property
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from everturn.messages import Frozen
 from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
@@ -33,6 +33,32 @@ class Candidate(Frozen):
     api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
 
 
+class Compaction(Frozen):
+    """When a conversation is summarised, and by which model.
+
+    `warn`, `at` and `critical` are shares of the window; at `at` a summary replaces all but
+    the last `keep_last` messages. `model` is the agent's own where None. After
+    `failures_max` failures in a row a turn goes on without.
+    """
+
+    enabled: bool = True
+    warn: float = Field(default=0.80, gt=0, le=1)
+    at: float = Field(default=0.90, gt=0, le=1)
+    critical: float = Field(default=0.95, gt=0, le=1)
+    keep_last: int = Field(default=10, ge=1)
+    model: str | None = None
+    failures_max: int = Field(default=3, ge=1)
+
+    @model_validator(mode="after")
+    def _rising(self) -> "Compaction":
+        if not self.warn <= self.at <= self.critical:
+            raise ValueError(
+                f"warn, at and critical are {self.warn:g}, {self.at:g} and {self.critical:g};"
+                " each must be at least the one before"
+            )
+        return self
+
+
 class Agent(Frozen):
     """A definition in the workspace.
 
@@ -45,6 +71,11 @@ class Agent(Frozen):
     step: a name is served by the agent's own endpoint, a table names another.
     `recoveries_max` is how often in a row a cut reply is continued. `tool_role` says how
     results go to the model: as messages of role `tool`, or as one user message.
+
+    `window_tokens` is the model's window where the table of prices does not know it.
+    `tool_result_budget` is how many characters of tool results are sent; the oldest are left
+    out. `history` says what of earlier turns a turn begins with: `all`, or the `newest`
+    messages that fit.
     """
 
     name: str = "default"
@@ -64,6 +95,10 @@ class Agent(Frozen):
     recoveries_max: int = Field(default=3, ge=0, le=100)
     fallback_models: tuple[str | Candidate, ...] = ()
     tool_role: bool = True
+    window_tokens: int | None = Field(default=None, ge=256)
+    compaction: Compaction = Compaction()
+    tool_result_budget: int | None = Field(default=None, ge=1)
+    history: Literal["all", "newest"] = "all"
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -114,7 +149,7 @@ class AgentSpec(Frozen):
     settings_error: str | None = None
     version: Literal[1] = 1
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the spec's JSON, in hex."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

@@ -10,7 +10,7 @@ EventType = Literal[
     "message_accepted",  # message_id, mode, text
     "message_admitted",  # message_id (a steered message joins at this step)
     "turn_started",  # messages (ids), agent, model
-    "step_started",  # model, placement, context_tokens
+    "step_started",  # model, placement, context_tokens, level, tokens (by section)
     "text_delta",  # text
     "thinking_delta",  # text
     "tool_call_delta",  # call_id, name, text (a piece of the arguments' JSON)
@@ -19,6 +19,9 @@ EventType = Literal[
     "tool_started",  # call_id, index, name, arguments (a preview)
     "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
     "cancel_accepted",  # target
+    "compaction_started",  # last (position), tokens, model
+    "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
+    "compaction_undone",  # first, last
     "status",  # text
     "turn_finished",  # outcome, reason, text, usage, cost_usd, steps
     "gap",  # first, last: events that were trimmed away

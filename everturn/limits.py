@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everturn.session import OutcomeKind, TurnHead
+from everturn.session import ContextHead, OutcomeKind, TurnHead
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,17 @@ class Ended:
 
 
 CANCELLED = Ended("cancelled", "The turn was cancelled.")
+
+
+def too_long(context: ContextHead) -> Ended:
+    """The end of a turn whose next request exceeds the window, and nothing of it can be cut."""
+    assert context.sections is not None
+    return Ended(
+        "failed",
+        f"The request takes about {context.sections.request:,} tokens, the model's window has"
+        f" {context.sections.window:,}, and nothing more of the conversation can be summarised;"
+        " begin a new session, or set window_tokens or a model with a larger window.",
+    )
 
 
 def ended(turn: TurnHead) -> Ended | None:

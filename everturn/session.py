@@ -6,6 +6,8 @@ These dataclasses cross Temporal. Fields are only ever added, each with a defaul
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from everturn.context.window import Level, Sections
+
 OutcomeKind = Literal[
     "completed",
     "max_steps",
@@ -113,7 +115,7 @@ class ToolHead:
 @dataclass(frozen=True)
 class PrepareStep:
     """`resting` is the agent's own model where a fallback answers in its place, as it failed
-    so often of late."""
+    so often of late. `tried`: a compaction before this step has failed just now."""
 
     tenant: str
     session: str
@@ -121,12 +123,18 @@ class PrepareStep:
     step: int
     epoch: int
     resting: str | None = None
+    tried: bool = False
 
 
 @dataclass(frozen=True)
 class ContextHead:
     """A prepared step. `upto` is the position of the last message in the context; `reruns`
-    counts how often it was begun again, `cuts` pins which cuts were in force."""
+    counts how often it was begun again, `cuts` pins which cuts were in force.
+
+    `tokens` is what the request takes, by `sections`, and `level` how full that makes the
+    window. `compaction` is the ordinal of the compaction that is due before the step can be
+    taken, 0 for none; `too_long` where none can be and the request exceeds the window.
+    """
 
     tenant: str
     session: str
@@ -139,6 +147,15 @@ class ContextHead:
     cancelled: bool = False
     reruns: int = 0
     cuts: int = 0
+    level: Level = "none"
+    sections: Sections | None = None
+    compaction: int = 0
+    too_long: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the step's model call can be made."""
+        return not (self.cancelled or self.compaction or self.too_long)
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,29 @@ class ToolsDone:
     done: int
     failed: int
     responded: bool = False
+
+
+@dataclass(frozen=True)
+class Compact:
+    """A compaction before `step`: the `ordinal`-th of its turn.
+
+    `forced` where the provider found the request too long, whatever our counts say: such a
+    one has minus the step's number for its ordinal, so that a step has one at most."""
+
+    tenant: str
+    session: str
+    turn: int
+    step: int
+    epoch: int
+    ordinal: int
+    forced: bool = False
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """`cut` is the number of the cut that was made, 0 where none was."""
+
+    cut: int
 
 
 @dataclass(frozen=True)

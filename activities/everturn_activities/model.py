@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from everturn.agents import AgentSpec
 from everturn.context.compose import Context, compose
+from everturn.context.window import Frame
 from everturn.errors import Fenced, ModelUnavailable, StaleHost, TurnCancelled
 from everturn.messages import AssistantMessage, ToolMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
@@ -107,10 +108,10 @@ class ModelActivities:
         return await self._flights.join(call, lambda: self._call(context))
 
     async def begin_inline(
-        self, request: PrepareStep, model: str
+        self, request: PrepareStep, model: str, frame: Frame
     ) -> tuple[ContextHead, CallStarted | StepHead | None]:
         """Prepare a step whose call is inline, and begin that call in the same transaction."""
-        return await self._store.begin_inline_step(request, model, self._caller())
+        return await self._store.begin_inline_step(request, model, self._caller(), frame)
 
     async def _call(self, context: ContextHead) -> StepHead:
         spec = await self._store.spec(SessionKey(context.tenant, context.session), context.turn)

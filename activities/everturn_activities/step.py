@@ -12,6 +12,7 @@ from temporalio import activity
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
 from everturn_activities.candidates import Candidates
 from everturn_activities.flights import Flights
+from everturn_activities.frames import Frames
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.store import Store
@@ -26,11 +27,13 @@ class StepActivities:
         store: Store,
         candidates: Candidates,
         placements: Placements,
+        frames: Frames,
         models: ModelActivities,
         tools: ToolActivities,
     ) -> None:
         self._store = store
         self._candidates = candidates
+        self._frames = frames
         self._placements = placements
         self._models = models
         self._tools = tools
@@ -55,12 +58,13 @@ class StepActivities:
             tokens = await self._store.context_tokens(key)
             if (other := self._candidates.after(spec, model, tokens)) is not None:
                 request, model = replace(request, resting=model), other
+        frame = self._frames.of(spec, model)
         placement = await self._placements.of_model(model)
         if placement == "queued":
-            context = await self._store.prepare_step(request, placement, model)
-            if context.cancelled or context.placement == "queued":
+            context = await self._store.prepare_step(request, placement, model, frame)
+            if not context.ready or context.placement == "queued":
                 return BegunStep(context)
-        context, begun = await self._models.begin_inline(request, model)
+        context, begun = await self._models.begin_inline(request, model, frame)
         if begun is None:
             return BegunStep(context)
         try:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.context.results import within_budget
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 
 
@@ -25,6 +26,8 @@ def compose(
     spec: AgentSpec, history: Sequence[UserMessage | AssistantMessage | ToolMessage]
 ) -> Context:
     agent = spec.agent
+    if agent.tool_result_budget is not None:
+        history = within_budget(history, agent.tool_result_budget)
     return Context.model_construct(
         model=agent.model,
         system=agent.prompt,

@@ -21,7 +21,9 @@ from temporalio.worker import Worker
 from everturn.errors import RuntimeUnavailable
 from everturn_activities import prices, tokens
 from everturn_activities.candidates import Candidates
+from everturn_activities.compaction import CompactionActivities
 from everturn_activities.flights import CancelWatch
+from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
@@ -91,8 +93,18 @@ async def running_worker(
         watch,
         instance,
     )
+    frames = Frames(lambda text: tokens.count_text(text, TOKENS_OF), prices.window)
+    compactions = CompactionActivities(
+        runtime.store,
+        gateways,
+        prices.cost_usd,
+        frames,
+        lambda text: tokens.count_text(text, TOKENS_OF),
+        watch,
+        instance,
+    )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
-    steps = StepActivities(runtime.store, candidates, placements, models, tools)
+    steps = StepActivities(runtime.store, candidates, placements, frames, models, tools)
     everywhere: dict[str, Any] = {
         "client": client,
         "interceptors": [Discreet()],
@@ -129,7 +141,7 @@ async def running_worker(
         model_worker = await stack.enter_async_context(
             Worker(
                 task_queue=f"{queue}-models",
-                activities=[models.call_model],
+                activities=[models.call_model, compactions.compact],
                 max_concurrent_activities=MODELS_MAX,
                 **everywhere,
             )

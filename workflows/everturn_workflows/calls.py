@@ -12,6 +12,8 @@ with workflow.unsafe.imports_passed_through():
         BeginTurn,
         BegunStep,
         CheckInbox,
+        Compact,
+        Compacted,
         ContextHead,
         Finished,
         FinishTurn,
@@ -23,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         ToolsDone,
         TurnHead,
     )
+    from everturn_activities.compaction import CompactionActivities
     from everturn_activities.model import ModelActivities
     from everturn_activities.step import StepActivities
     from everturn_activities.tools import ToolActivities
@@ -76,8 +79,9 @@ async def check_inbox(request: CheckInbox) -> InboxHead:
     )
 
 
-async def begin_step(turn: TurnHead) -> BegunStep:
-    request = PrepareStep(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch)
+async def begin_step(turn: TurnHead, tried: bool) -> BegunStep:
+    """`tried`: a compaction before this step has failed just now."""
+    request = PrepareStep(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch, tried)
     return await workflow.execute_local_activity_method(
         StepActivities.begin_step,
         request,
@@ -97,6 +101,29 @@ def call_model(context: ContextHead) -> "workflow.ActivityHandle[StepHead]":
     return workflow.start_activity_method(
         ModelActivities.call_model,
         context,
+        task_queue=f"{workflow.info().task_queue}-models",
+        start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
+        schedule_to_close_timeout=MODEL_ALL_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=MODEL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=context.tenant),
+    )
+
+
+def compact(context: ContextHead, forced: bool) -> "workflow.ActivityHandle[Compacted]":
+    """Start the compaction that is due before a step, or that a provider's answer asks for."""
+    return workflow.start_activity_method(
+        CompactionActivities.compact,
+        Compact(
+            context.tenant,
+            context.session,
+            context.turn,
+            context.step,
+            context.epoch,
+            -context.step if forced else context.compaction,
+            forced,
+        ),
         task_queue=f"{workflow.info().task_queue}-models",
         start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
         schedule_to_close_timeout=MODEL_ALL_SECONDS,

@@ -12,7 +12,15 @@ from everturn_workflows import calls
 
 with workflow.unsafe.imports_passed_through():
     from everturn import limits
-    from everturn.session import BegunStep, CheckInbox, StepHead, ToolsDone, TurnHead
+    from everturn.session import (
+        BegunStep,
+        CheckInbox,
+        Compacted,
+        ContextHead,
+        StepHead,
+        ToolsDone,
+        TurnHead,
+    )
 
 
 class TurnLoop:
@@ -22,6 +30,7 @@ class TurnLoop:
         self.turn = turn
         self.woken = True
         self._cursor = 0
+        self._tried = 0
 
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
@@ -31,10 +40,15 @@ class TurnLoop:
             if self.turn.step > begun_at and too_long():
                 return None
             self.woken = False  # The step sees all that came before it.
-            step = await calls.begin_step(self.turn)
+            step = await calls.begin_step(self.turn, self._tried == self.turn.step + 1)
             if step.context.cancelled:
                 self.turn = self.turn.cancelling()
                 continue
+            if step.context.compaction:
+                await self._compact(step.context)
+                continue
+            if step.context.too_long:
+                return limits.too_long(step.context)
             if step.refused:
                 return limits.Ended("model_failed")
             try:
@@ -58,6 +72,19 @@ class TurnLoop:
             return None
         reply: StepHead | None = (await self._attend([calls.call_model(step.context)]))[0]
         return reply
+
+    async def _compact(self, context: ContextHead, forced: bool = False) -> bool:
+        """Make room before a step. Whether anything was cut; the step is then begun again."""
+        try:
+            made: Compacted | None = (await self._attend([calls.compact(context, forced)]))[0]
+        except ActivityError as error:
+            if calls.is_stale(error):
+                raise
+            made = None
+        if made is None or not made.cut:
+            self._tried = context.step
+            return False
+        return True
 
     async def _run_tools(self, reply: StepHead) -> bool:
         """All the step's tools at once; their results go to the store, in call order. Whether

@@ -9,11 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
+from everturn.context.compaction import Plan
+from everturn.context.cuts import Cut
+from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
 from everturn.session import (
     BeginTurn,
     CheckInbox,
+    Compact,
+    Compacted,
     ContextHead,
     Finished,
     FinishTurn,
@@ -141,6 +146,12 @@ class AfterFailure:
 
 
 @dataclass(frozen=True)
+class CompactionStarted:
+    attempt: int
+    plan: Plan
+
+
+@dataclass(frozen=True)
 class StoredCall:
     """A tool call as journaled."""
 
@@ -212,10 +223,14 @@ class Store(Protocol):
     ) -> TurnHead | TakeoverNeeded | Idle | SpecNeeded: ...
     async def check_inbox(self, request: CheckInbox) -> InboxHead: ...
     async def prepare_step(
-        self, request: PrepareStep, placement: Placement, model: str = ""
+        self,
+        request: PrepareStep,
+        placement: Placement,
+        model: str = "",
+        frame: Frame | None = None,
     ) -> ContextHead: ...
     async def begin_inline_step(
-        self, request: PrepareStep, model: str, caller: Caller
+        self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
     ) -> tuple[ContextHead, CallStarted | StepHead | None]:
         """Prepare a step and begin its model call at once; None where nothing is to begin."""
         ...
@@ -250,6 +265,38 @@ class Store(Protocol):
     async def fail_model_call(
         self, context: ContextHead, attempt: int, failure: CallFailure
     ) -> AfterFailure: ...
+
+    # Compactions.
+    async def begin_compaction(
+        self, request: Compact, frame: Frame, model: str, failures_max: int, caller: Caller
+    ) -> CompactionStarted | Compacted: ...
+    async def known_reply(self, tenant: str, content: str) -> str | None:
+        """The reply to a side call of this content that the tenant has paid for, if any."""
+        ...
+
+    async def complete_compaction(
+        self,
+        request: Compact,
+        attempt: int,
+        text: str,
+        content: str,
+        usage: Usage,
+        cost_usd: float | None,
+        frame: Frame,
+    ) -> Compacted: ...
+    async def fail_compaction(
+        self,
+        request: Compact,
+        attempt: int,
+        reason: str,
+        attempts_max: int,
+        failures_max: int,
+        usage: Usage,
+        cost_usd: float | None,
+    ) -> bool: ...
+    async def cancel_compaction(self, request: Compact, attempt: int) -> None: ...
+    async def ask_compaction(self, key: SessionKey) -> None: ...
+    async def undo_compaction(self, key: SessionKey) -> Cut: ...
 
     # The journal of tool calls.
     async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...

@@ -37,8 +37,18 @@ _UNDO = Statement(
     .where(_cuts.c.sid == _sid, _cuts.c.n == sa.bindparam("of_cut"))
     .values(undone_n=sa.bindparam("undone_n"), undone_at=sa.bindparam("undone_at"))
 )
-_TOKENS = Statement(
-    sa.select(sa.func.coalesce(sa.func.sum(_messages.c.tokens), 0)).where(
+_SUMS = Statement(
+    sa.select(
+        sa.func.coalesce(sa.func.sum(_messages.c.tokens), 0).label("tokens"),
+        sa.func.coalesce(
+            sa.func.sum(sa.case((_messages.c.turn < sa.bindparam("of_turn"), _messages.c.tokens))),
+            0,
+        ).label("history"),
+        sa.func.coalesce(
+            sa.func.sum(sa.case((_messages.c.role == "tool", _messages.c.tokens))), 0
+        ).label("results"),
+        sa.func.coalesce(sa.func.sum(_messages.c.result_characters), 0).label("characters"),
+    ).where(
         _messages.c.sid == _sid,
         _messages.c.position >= sa.bindparam("first"),
         _messages.c.position <= sa.bindparam("last"),
@@ -146,14 +156,20 @@ def _mark_undone(session: LockedSession, n: int) -> None:
 
 
 def _count_again(session: LockedSession) -> None:
-    """Set the running sum to what is in force."""
+    """Set the running sums to what is in force. A summary belongs to the history."""
     session.write_messages()
     connection = session.tx.connection
-    tokens = 0
+    turn = session.open_turn or session.turn + 1
+    session.message_tokens = session.history_tokens = 0
+    session.result_tokens = session.result_characters = 0
     for piece in shown(in_force(connection, session.sid, session.cut_n), session.message_pos):
         if isinstance(piece, Cut):
-            tokens += piece.tokens
-        else:
-            at = {"of_sid": session.sid, "first": piece.first, "last": piece.last}
-            tokens += _TOKENS.scalar(connection, at)
-    session.message_tokens = tokens
+            session.message_tokens += piece.tokens
+            session.history_tokens += piece.tokens
+            continue
+        at = {"of_sid": session.sid, "first": piece.first, "last": piece.last, "of_turn": turn}
+        sums = _SUMS.one(connection, at)
+        session.message_tokens += sums.tokens
+        session.history_tokens += sums.history
+        session.result_tokens += sums.results
+        session.result_characters += sums.characters

@@ -34,7 +34,12 @@ _COUNTERS = (
     "inbox_pos",
     "message_pos",
     "message_tokens",
+    "history_tokens",
+    "result_tokens",
+    "result_characters",
     "cut_n",
+    "compact_asked",
+    "compaction_failures",
     "event_epoch",
     "event_seq",
     "title",
@@ -59,7 +64,12 @@ class LockedSession:
     inbox_pos: int
     message_pos: int
     message_tokens: int
+    history_tokens: int
+    result_tokens: int
+    result_characters: int
     cut_n: int
+    compact_asked: int
+    compaction_failures: int
     event_epoch: int
     event_seq: int
     title: str
@@ -119,6 +129,11 @@ class LockedSession:
         """Append `message` to the transcript as `(turn, step, part)`."""
         self.message_pos += 1
         self.message_tokens += tokens
+        characters = 0
+        if isinstance(message, ToolMessage):
+            characters = sum(len(result.text) for result in message.results)
+            self.result_characters += characters
+            self.result_tokens += tokens
         self._messages.append(
             {
                 "sid": self.sid,
@@ -129,6 +144,7 @@ class LockedSession:
                 "role": message.role,
                 "body": message.model_dump_json(exclude_defaults=False),
                 "tokens": tokens,
+                "result_characters": characters,
                 "created_at": self.tx.now,
             }
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from everturn.context.window import Level, Sections
 from everturn.errors import Fenced
 from everturn.events import Draft
 from everturn.messages import AssistantMessage
@@ -133,11 +134,29 @@ def begin_model_call(
                 "model": model,
                 "placement": context.placement,
                 "context_tokens": context.tokens,
+                **_room(context.level, context.sections),
             },
         )
     )
     session.save()
     return CallStarted(attempt, model)
+
+
+def _room(level: Level, sections: Sections | None) -> dict[str, Any]:
+    """How full the window is, for watchers."""
+    if sections is None:
+        return {}
+    tokens = {
+        "system": sections.system,
+        "tools": sections.tools,
+        "history": sections.history,
+        "memory": sections.memory,
+        "generation": sections.generation,
+        "window": sections.window,
+        "budget": sections.budget,
+        "remaining": sections.remaining,
+    }
+    return {"level": level, "tokens": tokens}
 
 
 def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:

@@ -273,7 +273,7 @@ def unfinished_calls(connection: sa.Connection) -> list[UnfinishedCall]:
                 table.c.state == "started", table.c.task_token.is_not(None)
             )
         ).all()
-        for table in (_st, _c)
+        for table in (_st, _c, schema.side_calls)
     ]
     return [UnfinishedCall(row.worker, row.task_token) for rows in found for row in rows]
 

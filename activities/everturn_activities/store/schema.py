@@ -49,7 +49,16 @@ sessions = sa.Table(
     sa.Column("message_pos", sa.Integer, nullable=False, default=0),
     # Tokens of what is sent: of the messages in no cut, and of what stands for the others.
     sa.Column("message_tokens", sa.Integer, nullable=False, default=0),
+    # Of these, the tokens of earlier turns than the open one.
+    sa.Column("history_tokens", sa.Integer, nullable=False, default=0),
+    # Of these, what tool results take.
+    sa.Column("result_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("result_characters", sa.Integer, nullable=False, default=0),
     sa.Column("cut_n", sa.Integer, nullable=False, default=0),
+    # A person asked for a compaction before the next step.
+    sa.Column("compact_asked", sa.Integer, nullable=False, default=0),
+    # Compactions of the open turn that failed since one did not.
+    sa.Column("compaction_failures", sa.Integer, nullable=False, default=0),
     sa.Column("event_epoch", sa.Integer, nullable=False, default=1),
     sa.Column("event_seq", sa.Integer, nullable=False, default=0),
     sa.UniqueConstraint("tenant", "id"),
@@ -181,8 +190,39 @@ messages = sa.Table(
     sa.Column("role", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("result_characters", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.UniqueConstraint("sid", "turn", "step", "part"),
+)
+
+# The journal of model calls that are no step: `kind` is compaction, title or memory.
+side_calls = sa.Table(
+    "side_calls",
+    metadata,
+    *_owner("turn"),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # started, failed, done
+    sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    sa.Column("failures", sa.Integer, nullable=False, default=0),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("worker", sa.Text),
+    sa.Column("task_token", sa.LargeBinary),
+    sa.Column("started_at", sa.Double),
+    # Set once a reply stands, or the call was given up.
+    sa.Column("ended_at", sa.Double),
+    # The same for requests of the same content: such a reply is paid for once.
+    sa.Column("content_key", sa.Text),
+    sa.Column("reply", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("input_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("output_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("reasoning_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost_usd", sa.Double),
+    sa.Index(None, "content_key"),
+    sa.Index(None, "state"),
 )
 
 # Ranges of messages that are no longer sent; `body` is the text that stands for them.
@@ -190,7 +230,7 @@ cuts = sa.Table(
     "cuts",
     metadata,
     *_owner("n"),
-    sa.Column("kind", sa.Text, nullable=False),  # compaction, rollback
+    sa.Column("kind", sa.Text, nullable=False),  # compaction, rollback, trim
     sa.Column("first", sa.Integer, nullable=False),
     sa.Column("last", sa.Integer, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False),

@@ -7,6 +7,8 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
+from everturn.context.cuts import Cut
+from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.messages import (
     AssistantMessage,
@@ -16,6 +18,8 @@ from everturn.messages import (
 from everturn.session import (
     BeginTurn,
     CheckInbox,
+    Compact,
+    Compacted,
     ContextHead,
     Finished,
     FinishTurn,
@@ -36,6 +40,7 @@ from everturn_activities.store import (
     Caller,
     CallFailure,
     CallStarted,
+    CompactionStarted,
     CompletedTool,
     Idle,
     Inbound,
@@ -47,11 +52,13 @@ from everturn_activities.store import (
     ToolStarted,
     UnfinishedCall,
     Wake,
+    compactions,
     cuts,
     inbox,
     model_journal,
     reads,
     schema,
+    side_journal,
     tool_journal,
     turns,
 )
@@ -180,12 +187,18 @@ class SqlStore:
         )
 
     async def prepare_step(
-        self, request: PrepareStep, placement: Placement, model: str = ""
+        self,
+        request: PrepareStep,
+        placement: Placement,
+        model: str = "",
+        frame: Frame | None = None,
     ) -> ContextHead:
-        return await self._database.write(lambda tx: turns.prepare(tx, request, placement, model))
+        return await self._database.write(
+            lambda tx: turns.prepare(tx, request, placement, model, frame)
+        )
 
     async def begin_inline_step(
-        self, request: PrepareStep, model: str, caller: Caller
+        self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
     ) -> tuple[ContextHead, CallStarted | StepHead | None]:
         key = SessionKey(request.tenant, request.session)
         known_cuts, known = self._histories.newest(key)
@@ -193,9 +206,9 @@ class SqlStore:
         def change(
             tx: Tx,
         ) -> tuple[ContextHead, CallStarted | StepHead | None, int, Sequence[Any]]:
-            context = turns.prepare(tx, request, "inline", model)
+            context = turns.prepare(tx, request, "inline", model, frame)
             after = known if context.cuts == known_cuts else 0
-            if context.cancelled or context.placement == "queued":
+            if not context.ready or context.placement == "queued":
                 return context, None, after, ()
             begun = model_journal.begin_model_call(tx, context, model, caller)
             # What the call will read, while we are here: a read of its own costs as much again.
@@ -294,6 +307,61 @@ class SqlStore:
         return await self._database.write(
             lambda tx: model_journal.fail_model_call(tx, context, attempt, failure)
         )
+
+    # Compactions.
+
+    async def begin_compaction(
+        self, request: Compact, frame: Frame, model: str, failures_max: int, caller: Caller
+    ) -> CompactionStarted | Compacted:
+        return await self._database.write(
+            lambda tx: compactions.begin(tx, request, frame, model, failures_max, caller)
+        )
+
+    async def known_reply(self, tenant: str, content: str) -> str | None:
+        return await self._database.read(
+            lambda connection: side_journal.known_reply(connection, tenant, content)
+        )
+
+    async def complete_compaction(
+        self,
+        request: Compact,
+        attempt: int,
+        text: str,
+        content: str,
+        usage: Usage,
+        cost_usd: float | None,
+        frame: Frame,
+    ) -> Compacted:
+        return await self._database.write(
+            lambda tx: compactions.complete(
+                tx, request, attempt, text, content, usage, cost_usd, frame, self._count
+            )
+        )
+
+    async def fail_compaction(
+        self,
+        request: Compact,
+        attempt: int,
+        reason: str,
+        attempts_max: int,
+        failures_max: int,
+        usage: Usage,
+        cost_usd: float | None,
+    ) -> bool:
+        return await self._database.write(
+            lambda tx: compactions.fail(
+                tx, request, attempt, reason, attempts_max, failures_max, usage, cost_usd
+            )
+        )
+
+    async def cancel_compaction(self, request: Compact, attempt: int) -> None:
+        await self._database.write(lambda tx: compactions.cancel(tx, request, attempt))
+
+    async def ask_compaction(self, key: SessionKey) -> None:
+        await self._database.write(lambda tx: compactions.ask(tx, key))
+
+    async def undo_compaction(self, key: SessionKey) -> Cut:
+        return await self._database.write(lambda tx: compactions.undo(tx, key))
 
     # The journal of tool calls.
 

@@ -1,13 +1,14 @@
 """A turn's beginnings, steps and end: each a row that the first writer wins."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
 from everturn.context.nudges import nudge
+from everturn.context.window import Frame, Sections
 from everturn.errors import StaleHost
 from everturn.events import Draft
 from everturn.messages import (
@@ -31,13 +32,16 @@ from everturn.session import (
     TurnHead,
 )
 from everturn.tools import RESPONSE
-from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, schema
+from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, room, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
 
 ADOPTIONS_MAX = 3
 TITLE_CHARACTERS = 60
+
+OVERHEAD_TOKENS = 10_000
+"""What prompt and tools may take of every request before a watcher is told."""
 
 # What a workflow may know of a settings error; the outcome's reason is the spec's own.
 UNUSABLE_SETTINGS = "The workspace cannot be used."
@@ -195,6 +199,8 @@ def _open(
     session.turn += 1
     session.open_turn = turn = session.turn
     inbox.take_cancel(session)
+    session.history_tokens = session.message_tokens
+    session.compaction_failures = 0
     connection = session.tx.connection
     if _SPEC_KNOWN.first(connection, {"of_hash": spec_hash}) is None:
         _INSERT_SPEC.run(connection, {"hash": spec_hash, "body": spec.model_dump_json()})
@@ -310,8 +316,17 @@ def _recoveries(session: LockedSession, turn: int, step: int, stop: Stop | None)
     return found
 
 
-def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> ContextHead:
-    """Close the step before, admit steered messages, and record what this step will read."""
+def prepare(
+    tx: Tx,
+    request: PrepareStep,
+    placement: Placement,
+    model: str,
+    frame: Frame | None = None,
+) -> ContextHead:
+    """Close the step before, admit steered messages, and record what this step will read.
+
+    `frame` is what the request has to fit into; without one nothing is measured.
+    """
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
     made = _STEP.first(tx.connection, key)
@@ -319,12 +334,15 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
     if made is not None:
         # The row answers anyone, but the work below it is done for whoever hosts now, and
         # a cancel since then holds.
-        known = json.loads(made.context)
         reruns = made.reruns + 1
         _RERUN.run(tx.connection, {**key, "reruns": reruns})
-        return ContextHead(
-            **{**known, "epoch": request.epoch, "cancelled": cancelled, "reruns": reruns}
+        head = replace(
+            context_head(made.context), epoch=request.epoch, cancelled=cancelled, reruns=reruns
         )
+        if frame is not None and made.state == "prepared":
+            head = _with_room(session, head, frame, request.tried)
+            session.save()
+        return head
     session.demand_host(request.turn, request.epoch)
     if not append_results(session, request.turn, request.step - 1) and request.step > 1:
         _append_nudge(session, request.turn, request.step - 1)
@@ -349,6 +367,11 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
                 body={"message_id": row["sender_id"]},
             )
         )
+    sections = None
+    if frame is not None:
+        if request.step == 1:
+            _begin_with(session, frame)
+        sections = room.sections(session, frame)
     head = ContextHead(
         tenant=request.tenant,
         session=request.session,
@@ -356,10 +379,12 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
         step=request.step,
         epoch=request.epoch,
         upto=session.message_pos,
-        tokens=session.message_tokens,
+        tokens=session.message_tokens if sections is None else sections.request,
         placement=placement,
         cancelled=cancelled,
         cuts=session.cut_n,
+        level="none" if frame is None or sections is None else frame.level(sections.used),
+        sections=sections,
     )
     _INSERT_STEP.run(
         tx.connection,
@@ -375,8 +400,46 @@ def prepare(tx: Tx, request: PrepareStep, placement: Placement, model: str) -> C
             "context_tokens": head.tokens,
         },
     )
+    if frame is not None:
+        head = _with_room(session, head, frame, request.tried)
     session.save()
     return head
+
+
+def _begin_with(session: LockedSession, frame: Frame) -> None:
+    """What a turn begins with: of earlier turns no more than fits, where its agent wants that."""
+    if frame.keeps_newest:
+        room.drop_oldest(session, frame)
+    overhead = frame.system + frame.tools
+    if overhead > OVERHEAD_TOKENS:
+        session.tell(
+            Draft(
+                id=f"turn/{session.open_turn}/overhead",
+                type="status",
+                turn=session.open_turn or 0,
+                body={
+                    "text": f"The prompt takes {frame.system:,} tokens of every request, and the"
+                    f" tools take {frame.tools:,}."
+                },
+            )
+        )
+
+
+def _with_room(session: LockedSession, head: ContextHead, frame: Frame, tried: bool) -> ContextHead:
+    """`head` with what is due before its request can be sent, if anything is."""
+    if head.sections is None or head.cancelled:
+        return head
+    ordinal = room.due(session, frame, head.sections.used, tried)
+    overfull = not ordinal and frame.compaction.enabled and head.sections.request > frame.window
+    return replace(head, compaction=ordinal, overfull=overfull) if ordinal or overfull else head
+
+
+def context_head(text: str) -> ContextHead:
+    """A step's context as recorded."""
+    made = json.loads(text)
+    if made["sections"] is not None:
+        made["sections"] = Sections(**made["sections"])
+    return ContextHead(**made)
 
 
 def append_results(session: LockedSession, turn: int, step: int) -> bool:

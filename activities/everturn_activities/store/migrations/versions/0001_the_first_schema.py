@@ -107,6 +107,7 @@ def upgrade() -> None:
         sa.Column("role", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("result_characters", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_messages")),
         sa.UniqueConstraint(
@@ -135,7 +136,12 @@ def upgrade() -> None:
         sa.Column("inbox_pos", sa.Integer(), nullable=False),
         sa.Column("message_pos", sa.Integer(), nullable=False),
         sa.Column("message_tokens", sa.Integer(), nullable=False),
+        sa.Column("history_tokens", sa.Integer(), nullable=False),
+        sa.Column("result_tokens", sa.Integer(), nullable=False),
+        sa.Column("result_characters", sa.Integer(), nullable=False),
         sa.Column("cut_n", sa.Integer(), nullable=False),
+        sa.Column("compact_asked", sa.Integer(), nullable=False),
+        sa.Column("compaction_failures", sa.Integer(), nullable=False),
         sa.Column("event_epoch", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
@@ -144,6 +150,42 @@ def upgrade() -> None:
     with op.batch_alter_table("sessions", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_sessions_open_turn"), ["open_turn"], unique=False)
         batch_op.create_index(batch_op.f("ix_sessions_wake_at"), ["wake_at"], unique=False)
+
+    op.create_table(
+        "side_calls",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("ordinal", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("plan", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("task_token", sa.LargeBinary(), nullable=True),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("content_key", sa.Text(), nullable=True),
+        sa.Column("reply", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("input_tokens", sa.Integer(), nullable=False),
+        sa.Column("output_tokens", sa.Integer(), nullable=False),
+        sa.Column("cached_tokens", sa.Integer(), nullable=False),
+        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
+        sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", "turn", "kind", "ordinal", name=op.f("pk_side_calls")),
+    )
+    with op.batch_alter_table("side_calls", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_side_calls_content_key"), ["content_key"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_side_calls_state"), ["state"], unique=False)
 
     op.create_table(
         "specs",
@@ -259,6 +301,11 @@ def downgrade() -> None:
 
     op.drop_table("steps")
     op.drop_table("specs")
+    with op.batch_alter_table("side_calls", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_side_calls_state"))
+        batch_op.drop_index(batch_op.f("ix_side_calls_content_key"))
+
+    op.drop_table("side_calls")
     with op.batch_alter_table("sessions", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_sessions_wake_at"))
         batch_op.drop_index(batch_op.f("ix_sessions_open_turn"))

@@ -1,0 +1,169 @@
+"""compact: a summary of what a conversation began with, paid for once."""
+
+import json
+import logging
+import secrets
+import traceback
+from collections.abc import Callable
+from contextlib import aclosing
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from everturn.agents import AgentSpec
+from everturn.context.compaction import Plan, bounded, summary_request, summary_tokens_max, usable
+from everturn.context.compose import Context
+from everturn.errors import (
+    Fenced,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+    StaleHost,
+    TurnCancelled,
+    UnknownModel,
+)
+from everturn.session import Compact, Compacted, SessionKey
+from everturn_activities.flights import CancelWatch, Flights
+from everturn_activities.frames import Frames
+from everturn_activities.gateways import Reply, Usage
+from everturn_activities.heartbeat import heartbeating, seconds_from
+from everturn_activities.model import GatewayChoice, Prices
+from everturn_activities.store import Caller, Store
+from everturn_activities.store.side_journal import content_key
+
+ATTEMPTS_MAX = 3
+"""Failures of the provider's side, with the pauses between, that make a compaction fail."""
+WAIT_SECONDS_MAX = 60.0
+"""A provider that asks to wait longer makes it fail: the turn itself may yet go on."""
+
+log = logging.getLogger(__name__)
+
+
+class UnusableSummary(Exception):  # noqa: N818 - an answer that was paid for
+    def __init__(self, reason: str, usage: Usage) -> None:
+        super().__init__(reason)
+        self.usage = usage
+
+
+class CompactionActivities:
+    def __init__(
+        self,
+        store: Store,
+        gateways: GatewayChoice,
+        prices: Prices,
+        frames: Frames,
+        count: Callable[[str], int],
+        watch: CancelWatch,
+        worker: str,
+    ) -> None:
+        self._store = store
+        self._gateways = gateways
+        self._prices = prices
+        self._frames = frames
+        self._count = count
+        self._watch = watch
+        self._worker = worker
+        self._flights = Flights()
+
+    @activity.defn
+    async def compact(self, request: Compact) -> Compacted:
+        """Let a summary stand for the older messages; a failure is recorded, and none is cut."""
+        call = (request.tenant, request.session, request.turn, request.ordinal)
+        async with heartbeating():
+            return await self._flights.join(call, lambda: self._compact(request))
+
+    async def _compact(self, request: Compact) -> Compacted:
+        key = SessionKey(request.tenant, request.session)
+        spec = await self._store.spec(key, request.turn)
+        rules = spec.agent.compaction
+        model = rules.model or spec.agent.model
+        frame = self._frames.of(spec)
+        info = activity.info()
+        caller = Caller(
+            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
+        )
+        begun = await self._store.begin_compaction(
+            request, frame, model, rules.failures_max, caller
+        )
+        if isinstance(begun, Compacted):
+            return begun
+        try:
+            asked = await self._request(key, spec, begun.plan, model)
+            content = content_key(asked)
+            cost: float | None = 0.0
+            known = await self._store.known_reply(request.tenant, content)
+            if known is not None:
+                text, usage = str(json.loads(known)["text"]), Usage()
+            else:
+                asking = self._ask(asked, begun.plan)
+                text, usage = await self._watch.guard(key, request.turn, asking)
+                cost = self._prices(model, usage)
+            return await self._store.complete_compaction(
+                request, begun.attempt, text, content, usage, cost, frame
+            )
+        except TurnCancelled:
+            await self._store.cancel_compaction(request, begun.attempt)
+            return Compacted(0)
+        except (StaleHost, Fenced):
+            raise
+        except Exception as error:
+            # Whatever a gateway raises ends this attempt only, and is told in plain words.
+            await self._failed(request, begun.attempt, model, rules.failures_max, error)
+            return Compacted(0)
+
+    async def _request(self, key: SessionKey, spec: AgentSpec, plan: Plan, model: str) -> Context:
+        messages = await self._store.history(key, plan.last, plan.cuts)
+        window = self._frames.window(spec, model) >> plan.failures
+        return summary_request(spec, window, messages, model)
+
+    async def _ask(self, asked: Context, plan: Plan) -> tuple[str, Usage]:
+        """The summary; raises UnusableSummary for an answer that is none."""
+        gateway = self._gateways.for_context(asked)
+        reply = None
+        async with aclosing(gateway.stream(asked)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    reply = item
+        if reply is None:
+            raise ModelUnavailable(f"Model {asked.model} ended its stream without a reply.")
+        text = usable(reply.message)
+        if text is None or reply.stop == "refusal":
+            what = "a tool call" if reply.message.tool_calls else "no summary"
+            raise UnusableSummary(f"Model {asked.model} answered with {what}.", reply.usage)
+        tokens, tokens_max = self._count(text), asked.tokens_max or summary_tokens_max(0)
+        if tokens > tokens_max:
+            text = bounded(text, len(text) * tokens_max // tokens)
+        if tokens >= plan.tokens:
+            raise UnusableSummary(
+                f"The summary takes {tokens:,} tokens, and what it replaces {plan.tokens:,}.",
+                reply.usage,
+            )
+        return text, reply.usage
+
+    async def _failed(
+        self, request: Compact, attempt: int, model: str, failures_max: int, error: Exception
+    ) -> None:
+        """Record a failure; raises where another attempt is to be made."""
+        attempts_max = ATTEMPTS_MAX
+        usage, cost = Usage(), None
+        reason = str(error)
+        wait = error.retry_after_seconds if isinstance(error, ModelUnavailable) else None
+        if isinstance(error, UnusableSummary):
+            attempts_max, usage = 1, error.usage
+            cost = self._prices(model, usage)
+        elif isinstance(error, ModelRefused | UnknownModel) or (wait or 0) > WAIT_SECONDS_MAX:
+            attempts_max = 1
+        elif not isinstance(error, ModelError):
+            where = "".join(traceback.format_tb(error.__traceback__))
+            log.error("%s in a compaction at\n%s", type(error).__name__, where)
+            reason = f"It failed with {type(error).__name__}; the worker's log tells where."
+        final = await self._store.fail_compaction(
+            request, attempt, reason, attempts_max, failures_max, usage, cost
+        )
+        if not final:
+            # A provider's text may quote the prompt, so none of it enters the history.
+            raise ApplicationError(
+                "The compaction failed; it is tried again.",
+                type=type(error).__name__,
+                next_retry_delay=seconds_from(wait),
+            ) from None

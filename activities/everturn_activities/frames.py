@@ -1,0 +1,50 @@
+"""What every request of an agent takes of its model's window, counted once for each spec."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import orjson
+
+import everturn.context.window as windows
+from everturn.agents import AgentSpec
+from everturn.context.window import WINDOW_TOKENS, Frame
+from everturn_activities.gateways.wire import wire_tool
+
+KEPT = 512
+
+
+class Frames:
+    """`count` gives the tokens of a text, `window_of` the window of a model, if it is known."""
+
+    def __init__(self, count: Callable[[str], int], window_of: Callable[[str], int | None]) -> None:
+        self._count = count
+        self._window_of = window_of
+        self._made: OrderedDict[tuple[str, str], Frame] = OrderedDict()
+
+    def of(self, spec: AgentSpec, model: str | None = None) -> Frame:
+        """The frame of the agent's requests to `model`, by default its own."""
+        key = (spec.hash, model or spec.agent.model)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._frame(spec, key[1])
+            if len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return made
+
+    def window(self, spec: AgentSpec, model: str) -> int:
+        """What the agent says of its own model's window, else what the table knows."""
+        own = spec.agent.window_tokens if model == spec.agent.model else None
+        return own or self._window_of(model) or WINDOW_TOKENS
+
+    def _frame(self, spec: AgentSpec, model: str) -> Frame:
+        agent = spec.agent
+        window = self.window(spec, model)
+        return Frame(
+            window=window,
+            system=self._count(agent.prompt),
+            tools=sum(self._count(orjson.dumps(wire_tool(tool)).decode()) for tool in spec.tools),
+            generation=windows.reserved(window, agent.tokens_max),
+            compaction=agent.compaction,
+            tool_result_budget=agent.tool_result_budget,
+            keeps_newest=agent.history == "newest",
+        )
