@@ -22,6 +22,9 @@ from everturn.session import Mode
 from everturn.views import (
     AcceptedView,
     CancelTurn,
+    CompactionUndoneView,
+    CompactionView,
+    CompactSession,
     MessagePage,
     NewMessage,
     NewSession,
@@ -145,6 +148,16 @@ class Client:
         """Ask the turn, by default the open one, to end."""
         body = CancelTurn(id=id or secrets.token_hex(16), turn=turn)
         return await self._post(f"/v1/sessions/{_segment(session)}/cancel", body, AcceptedView)
+
+    async def compact(self, session: str) -> None:
+        """Have the session's older messages summarised before its next step."""
+        path = f"/v1/sessions/{_segment(session)}/compact"
+        await self._post(path, CompactSession(), CompactionView)
+
+    async def undo_compaction(self, session: str) -> CompactionUndoneView:
+        """Send again what the newest compaction has left out; UsageError without one."""
+        path = f"/v1/sessions/{_segment(session)}/compact/undo"
+        return await self._post(path, CompactSession(), CompactionUndoneView)
 
     async def events(
         self, session: str, after: str = "0", until_turn: int | None = None

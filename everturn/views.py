@@ -119,6 +119,23 @@ class CancelTurn(Frozen):
     turn: int | None = None
 
 
+class CompactSession(Frozen):
+    """Body of `POST /v1/sessions/{id}/compact` and `.../compact/undo`: an empty object."""
+
+
+class CompactionView(Frozen):
+    """Answer of `POST /v1/sessions/{id}/compact`: a summary is made before the next step."""
+
+    status: Literal["accepted"] = "accepted"
+
+
+class CompactionUndoneView(Frozen):
+    """Answer of `POST /v1/sessions/{id}/compact/undo`: these positions are sent again."""
+
+    first: int
+    last: int
+
+
 class Problem(Frozen):
     """RFC 9457 problem document."""
 

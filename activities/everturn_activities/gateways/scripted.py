@@ -68,14 +68,19 @@ class ScriptedReply(Frozen):
 class Script(Frozen):
     """Replies by place in the turn; `by_last_user` picks other lists by what the user said.
 
-    Patterns are tried in order; the first one found in the last user text wins.
+    Patterns are tried in order; the first one found in the last user text wins. One of
+    `by_last_result` that is found in the results that a conversation ends with wins over all.
     """
 
     replies: tuple[ScriptedReply, ...] = ()
     by_last_user: dict[str, tuple[ScriptedReply, ...]] = Field(default_factory=dict)
+    by_last_result: dict[str, ScriptedReply] = Field(default_factory=dict)
 
     def reply(self, place: "Place") -> ScriptedReply | None:
         """The reply at `place`, or None where the script ends earlier."""
+        for pattern, reply in self.by_last_result.items():
+            if place.last_result and re.search(pattern, place.last_result):
+                return reply
         replies = self.replies
         for pattern, chosen in self.by_last_user.items():
             if re.search(pattern, place.last_user):
@@ -95,6 +100,7 @@ class Place(Frozen):
     key: str
     position: int
     last_user: str
+    last_result: str = ""
 
 
 def read_script(text: str | bytes) -> Script:
@@ -111,9 +117,11 @@ def place_of(messages: Sequence[Mapping[str, Any]]) -> Place:
     """The place of a conversation in the Chat Completions format."""
     said = hashlib.blake2b(digest_size=12)
     assistants = position = 0
-    last_user = ""
+    last_user = last_result = ""
     for message in messages:
         role = message.get("role")
+        if role != "tool":
+            last_result = ""
         if role == "assistant":
             assistants += 1
             position += 1
@@ -126,8 +134,14 @@ def place_of(messages: Sequence[Mapping[str, Any]]) -> Place:
             elif text != CUT and not text.startswith(RESULTS_HEADING):
                 said.update(text.encode("utf-8", "replace") + b"\0")
                 position, last_user = 0, text
+            else:
+                last_result = text
+        elif role == "tool":
+            last_result += f"{message.get('content')}\n"
     said.update(str(assistants).encode())
-    return Place.model_construct(key=said.hexdigest(), position=position, last_user=last_user)
+    return Place.model_construct(
+        key=said.hexdigest(), position=position, last_user=last_user, last_result=last_result
+    )
 
 
 def pieces_of(text: str) -> list[str]:

@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     sessions = typer.Typer(help="Look at sessions.", no_args_is_help=True, rich_markup_mode=None)
     sessions.command("list")(list_sessions)
     sessions.command("show")(show_session)
+    sessions.command("compact")(compact_session)
     app.add_typer(sessions, name="sessions")
 
 
@@ -68,6 +69,30 @@ def show_session(
     else:
         _print(_sessions_table((view,)))
         _print(_turns_table(turns))
+
+
+def compact_session(
+    session: options.SessionName,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Send again what the newest compaction left out.")
+    ] = False,
+    port: options.Port = None,
+    home: options.Home = None,
+) -> None:
+    """Have a session's older messages summarised before its next step, or take that back."""
+    from everturn_workers.cli.runtime import reached
+
+    settings = options.read(port=port, home=home)
+
+    async def done() -> str:
+        async with reached(settings) as client:
+            if undo:
+                undone = await client.undo_compaction(session)
+                return f"Messages {undone.first} to {undone.last} are sent again."
+            await client.compact(session)
+            return "The older messages are summarised before the session's next step."
+
+    typer.echo(asyncio.run(done()), err=True)
 
 
 def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":

@@ -87,6 +87,13 @@ class Page:
                     self._say(f"{call.name} {took}", "done   ", "green")
             case "status":
                 self._say(body.get("text", ""), "status ", "yellow")
+            case "compaction_started":
+                self._say("The older messages are summarised.", "compact", "yellow")
+            case "compacted":
+                before, after = body["tokens_before"], body["tokens_after"]
+                self._say(f"{before:,} tokens became {after:,}.", "compact", "yellow")
+            case "compaction_undone":
+                self._say("The summarised messages are sent again.", "compact", "yellow")
             case "cancel_accepted":
                 self._say("The turn is asked to end.", "cancel ", "yellow")
             case "gap":

@@ -22,6 +22,9 @@ from everturn.session import SessionKey
 from everturn.views import (
     AcceptedView,
     CancelTurn,
+    CompactionUndoneView,
+    CompactionView,
+    CompactSession,
     MessagePage,
     NewMessage,
     NewSession,
@@ -197,6 +200,21 @@ def router(parts: Parts) -> APIRouter:
         name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
         inbound = Inbound(id=name, kind="cancel", target=body.turn)
         return await front.accept(key_of(request, session), inbound)
+
+    @routes.post("/sessions/{id}/compact", status_code=202)
+    async def compact_session(
+        request: Request, session: Name, body: CompactSession
+    ) -> CompactionView:
+        """A summary replaces the older messages in what is sent from the next step on."""
+        await store.ask_compaction(key_of(request, session))
+        return CompactionView()
+
+    @routes.post("/sessions/{id}/compact/undo")
+    async def undo_compaction(
+        request: Request, session: Name, body: CompactSession
+    ) -> CompactionUndoneView:
+        undone = await store.undo_compaction(key_of(request, session))
+        return CompactionUndoneView(first=undone.first, last=undone.last)
 
     return routes
 
