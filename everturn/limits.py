@@ -14,7 +14,7 @@ class Ended:
 CANCELLED = Ended("cancelled", "The turn was cancelled.")
 
 
-def too_long(context: ContextHead) -> Ended:
+def overfull(context: ContextHead) -> Ended:
     """The end of a turn whose next request exceeds the window, and nothing of it can be cut."""
     assert context.sections is not None
     return Ended(

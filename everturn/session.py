@@ -133,7 +133,7 @@ class ContextHead:
 
     `tokens` is what the request takes, by `sections`, and `level` how full that makes the
     window. `compaction` is the ordinal of the compaction that is due before the step can be
-    taken, 0 for none; `too_long` where none can be and the request exceeds the window.
+    taken, 0 for none; `overfull` where none can be and the request exceeds the window.
     """
 
     tenant: str
@@ -150,12 +150,12 @@ class ContextHead:
     level: Level = "none"
     sections: Sections | None = None
     compaction: int = 0
-    too_long: bool = False
+    overfull: bool = False
 
     @property
     def ready(self) -> bool:
         """Whether the step's model call can be made."""
-        return not (self.cancelled or self.compaction or self.too_long)
+        return not (self.cancelled or self.compaction or self.overfull)
 
 
 @dataclass(frozen=True)

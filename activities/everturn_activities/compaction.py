@@ -6,6 +6,7 @@ import secrets
 import traceback
 from collections.abc import Callable
 from contextlib import aclosing
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -26,7 +27,7 @@ from everturn.session import Compact, Compacted, SessionKey
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.frames import Frames
 from everturn_activities.gateways import Reply, Usage
-from everturn_activities.heartbeat import heartbeating, seconds_from
+from everturn_activities.heartbeat import heartbeating
 from everturn_activities.model import GatewayChoice, Prices
 from everturn_activities.store import Caller, Store
 from everturn_activities.store.side_journal import content_key
@@ -165,5 +166,5 @@ class CompactionActivities:
             raise ApplicationError(
                 "The compaction failed; it is tried again.",
                 type=type(error).__name__,
-                next_retry_delay=seconds_from(wait),
+                next_retry_delay=None if wait is None else timedelta(seconds=wait),
             ) from None

@@ -81,7 +81,9 @@ async def check_inbox(request: CheckInbox) -> InboxHead:
 
 async def begin_step(turn: TurnHead, tried: bool) -> BegunStep:
     """`tried`: a compaction before this step has failed just now."""
-    request = PrepareStep(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch, tried)
+    request = PrepareStep(
+        turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch, tried=tried
+    )
     return await workflow.execute_local_activity_method(
         StepActivities.begin_step,
         request,

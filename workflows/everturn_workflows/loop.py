@@ -47,8 +47,8 @@ class TurnLoop:
             if step.context.compaction:
                 await self._compact(step.context)
                 continue
-            if step.context.too_long:
-                return limits.too_long(step.context)
+            if step.context.overfull:
+                return limits.overfull(step.context)
             if step.refused:
                 return limits.Ended("model_failed")
             try:
