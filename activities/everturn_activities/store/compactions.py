@@ -20,7 +20,7 @@ from everturn_activities.store import side_journal as journal
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement
-from everturn_activities.store.turns import context_head
+from everturn_activities.store.turns import context_head, recorded
 
 ATTEMPTS_MAX = 5
 """Attempts that ended with their worker; perhaps they are what ends it."""
@@ -247,7 +247,7 @@ def _pin_again(session: LockedSession, request: Compact, frame: Frame) -> None:
     )
     _PIN_AGAIN.run(
         session.tx.connection,
-        {**at, "context": json.dumps(asdict(head)), "context_tokens": head.tokens},
+        {**at, "context": recorded(head), "context_tokens": head.tokens},
     )
 
 

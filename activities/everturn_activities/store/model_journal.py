@@ -146,16 +146,7 @@ def _room(level: Level, sections: Sections | None) -> dict[str, Any]:
     """How full the window is, for watchers."""
     if sections is None:
         return {}
-    tokens = {
-        "system": sections.system,
-        "tools": sections.tools,
-        "history": sections.history,
-        "memory": sections.memory,
-        "generation": sections.generation,
-        "window": sections.window,
-        "budget": sections.budget,
-        "remaining": sections.remaining,
-    }
+    tokens = {**vars(sections), "budget": sections.budget, "remaining": sections.remaining}
     return {"level": level, "tokens": tokens}
 
 

@@ -392,7 +392,7 @@ def prepare(
             "sid": session.sid,
             "turn": request.turn,
             "step": request.step,
-            "context": json.dumps(asdict(head)),
+            "context": recorded(head),
             "state": "prepared",
             "attempt": 0,
             "model": model,
@@ -432,6 +432,12 @@ def _with_room(session: LockedSession, head: ContextHead, frame: Frame, tried: b
     ordinal = room.due(session, frame, head.sections.used, tried)
     overfull = not ordinal and frame.compaction.enabled and head.sections.request > frame.window
     return replace(head, compaction=ordinal, overfull=overfull) if ordinal or overfull else head
+
+
+def recorded(head: ContextHead) -> str:
+    """A step's context as JSON. `asdict` would copy it deeply, which costs more than all else."""
+    sections = vars(head.sections) if head.sections is not None else None
+    return json.dumps({**vars(head), "sections": sections})
 
 
 def context_head(text: str) -> ContextHead:
