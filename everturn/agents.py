@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from everturn.budgets import Budget
 from everturn.messages import Frozen
 from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
 
@@ -70,7 +71,8 @@ class Agent(Frozen):
     pause. Then the first of `fallback_models` that can hold the request takes over for the
     step: a name is served by the agent's own endpoint, a table names another.
     `recoveries_max` is how often in a row a cut reply is continued. `tool_role` says how
-    results go to the model: as messages of role `tool`, or as one user message.
+    results go to the model: as messages of role `tool`, or as one user message. `budget` is
+    what a session with this agent may spend.
 
     `window_tokens` is the model's window where the table of prices does not know it.
     `tool_result_budget` is how many characters of tool results are sent; the oldest are left
@@ -99,6 +101,7 @@ class Agent(Frozen):
     compaction: Compaction = Compaction()
     tool_result_budget: int | None = Field(default=None, ge=1)
     history: Literal["all", "newest"] = "all"
+    budget: Budget | None = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -149,7 +152,7 @@ class AgentSpec(Frozen):
     settings_error: str | None = None
     version: Literal[1] = 1
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """SHA-256 of the spec's JSON, in hex."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

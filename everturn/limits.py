@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everturn.session import ContextHead, OutcomeKind, TurnHead
+from everturn.session import Blocking, ContextHead, OutcomeKind, TurnHead
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,20 @@ def overfull(context: ContextHead) -> Ended:
         f" {context.sections.window:,}, and nothing more of the conversation can be summarised;"
         " begin a new session, or set window_tokens or a model with a larger window.",
     )
+
+
+def blocked(how: Blocking) -> Ended | None:
+    """Why a turn ends whose next call no budget lets begin, or None where it waits.
+
+    The reason, with the budget and its figures, stands in the store.
+    """
+    match how:
+        case "over":
+            return Ended("budget_exceeded")
+        case "unpriced":
+            return Ended("failed")
+        case "waits" | "asked":
+            return None
 
 
 def ended(turn: TurnHead) -> Ended | None:

@@ -21,6 +21,9 @@ OutcomeKind = Literal[
 ]
 Placement = Literal["inline", "queued"]
 Mode = Literal["queue", "steer"]
+Blocking = Literal["waits", "asked", "over", "unpriced"]
+"""What becomes of a call that a budget does not let begin: it waits until others have ended,
+or for a person; its limit is reached; or it has no price under a limit in dollars."""
 Stop = Literal[
     "end_turn",
     "tool_use",
@@ -129,7 +132,8 @@ class PrepareStep:
 @dataclass(frozen=True)
 class ContextHead:
     """A prepared step. `upto` is the position of the last message in the context; `reruns`
-    counts how often it was begun again, `cuts` pins which cuts were in force.
+    counts how often it was begun again, `cuts` pins which cuts were in force; `budgeted`:
+    some budget limits the session.
 
     `tokens` is what the request takes, by `sections`, and `level` how full that makes the
     window. `compaction` is the ordinal of the compaction that is due before the step can be
@@ -147,6 +151,7 @@ class ContextHead:
     cancelled: bool = False
     reruns: int = 0
     cuts: int = 0
+    budgeted: bool = False
     level: Level = "none"
     sections: Sections | None = None
     compaction: int = 0
@@ -173,12 +178,15 @@ class BegunStep:
 
     `reply` is None where the model call is still to be made, after `wait_seconds`; its
     `calls` are the tool calls still to be run. `refused`: nobody can repair the call.
+    `blocked`: a budget does not let it begin, and the step is to be begun again after
+    `wait_seconds`, or once the session is woken.
     """
 
     context: ContextHead
     reply: StepHead | None = None
     refused: bool = False
     wait_seconds: float = 0.0
+    blocked: Blocking | None = None
 
 
 @dataclass(frozen=True)

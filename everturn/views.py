@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from everturn.budgets import Budget, Scope
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 
@@ -85,6 +86,43 @@ class AcceptedView(Frozen):
     turn: int
     cursor: str
     status: Literal["accepted", "too_late"] = "accepted"
+
+
+class SpentView(Frozen):
+    """An amount in each unit; `seconds` are those of model and tool calls."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+
+
+class BudgetView(Frozen):
+    """What may be spent, what is, and what calls under way have reserved.
+
+    `scope` says of what: a session, the whole tenant, or each UTC day of the tenant, with
+    the figures of `day`. The limits are those of `Budget`.
+    """
+
+    scope: Scope
+    session: str | None = None
+    day: str | None = None
+    limits: Budget
+    spent: SpentView
+    reserved: SpentView
+
+
+class BudgetPage(Frozen):
+    """Answer of `GET /v1/budgets`."""
+
+    budgets: tuple[BudgetView, ...]
+
+
+class NewBudget(Budget):
+    """Body of `PUT /v1/budgets`: all limits of a tenant, its days or a session, set at once."""
+
+    scope: Scope
+    session: str | None = None
 
 
 class NewSession(Frozen):

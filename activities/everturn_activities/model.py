@@ -24,7 +24,7 @@ from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Reply, Usage
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
-from everturn_activities.store import Caller, CallStarted, Store
+from everturn_activities.store import Blocked, Caller, CallStarted, Store
 
 SWITCH_SECONDS = 0.01
 """A switch waits for nothing; 0 would mean the server's own pause."""
@@ -109,7 +109,7 @@ class ModelActivities:
 
     async def begin_inline(
         self, request: PrepareStep, model: str, frame: Frame
-    ) -> tuple[ContextHead, CallStarted | StepHead | None]:
+    ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         """Prepare a step whose call is inline, and begin that call in the same transaction."""
         return await self._store.begin_inline_step(request, model, self._caller(), frame)
 
@@ -118,6 +118,8 @@ class ModelActivities:
         begun = await self._store.begin_model_call(context, spec.agent.model, self._caller())
         if isinstance(begun, StepHead):
             return begun
+        if isinstance(begun, Blocked):
+            raise CallFailed("BudgetBlocked", True, 0.0)
         return await self.make(context, begun)
 
     def _caller(self) -> Caller:

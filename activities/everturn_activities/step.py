@@ -5,6 +5,7 @@ are all quick is one local activity instead of three; each of its parts is still
 its own that the first writer wins, so a re-run repeats none of them.
 """
 
+import random
 from dataclasses import replace
 
 from temporalio import activity
@@ -15,10 +16,12 @@ from everturn_activities.flights import Flights
 from everturn_activities.frames import Frames
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
-from everturn_activities.store import Store
+from everturn_activities.store import Blocked, Store
 from everturn_activities.tools import ToolActivities
 
 RERUNS_MAX = 3
+BUDGET_SECONDS = 1.0
+"""How long, on average, a call waits for others to end that reserved what it needs."""
 
 
 class StepActivities:
@@ -63,10 +66,16 @@ class StepActivities:
         if placement == "queued":
             context = await self._store.prepare_step(request, placement, model, frame)
             if not context.ready or context.placement == "queued":
+                if context.ready and context.budgeted:
+                    blocked = await self._store.check_budget(context, model)
+                    if blocked is not None:
+                        return _held_up(context, blocked)
                 return BegunStep(context)
         context, begun = await self._models.begin_inline(request, model, frame)
         if begun is None:
             return BegunStep(context)
+        if isinstance(begun, Blocked):
+            return _held_up(context, begun)
         try:
             reply = begun
             if not isinstance(reply, StepHead):
@@ -93,3 +102,9 @@ class StepActivities:
             )
         )
         return replace(reply, calls=[], stop="response" if done.responded else reply.stop)
+
+
+def _held_up(context: ContextHead, blocked: Blocked) -> BegunStep:
+    # Those that wait for one budget do not all look again at one moment.
+    wait = random.uniform(0.5, 1.5) * BUDGET_SECONDS  # noqa: S311
+    return BegunStep(context, wait_seconds=wait, blocked=blocked.how)

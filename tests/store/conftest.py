@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from stories import Clock, Open, Story
+from stories import Clock, Open, Story, count, price
 
 from everturn.session import SessionKey
 from everturn_activities.event_log.sql import SqlEventLog
@@ -25,7 +25,7 @@ async def on_sqlite(folder: Path) -> AsyncIterator[Story]:
     await wakeups.listen()
     clock = Clock()
     database = SqliteDatabase(folder / "store.db", wakeups.tell, clock)
-    store = SqlStore(database, lambda message: 7)
+    store = SqlStore(database, count, price)
     await store.create_session(KEY, SessionSettings("/workspace", "/workspace"))
     try:
         yield Story(store, SqlEventLog(database, wakeups), clock, KEY)

@@ -47,6 +47,15 @@ SPEC = AgentSpec(
 ME = Caller("worker-1", "nonce-1", b"token-1")
 
 
+def count(message: object) -> int:
+    return 7
+
+
+def price(model: str, usage: Usage) -> float | None:
+    """A dollar a thousand tokens."""
+    return None if model == "openai/unpriced" else (usage.input_tokens + usage.output_tokens) / 1e3
+
+
 @dataclass
 class Clock:
     """Seconds since 1970 that pass only when a test says so."""

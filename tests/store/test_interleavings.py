@@ -19,8 +19,9 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from stories import ME, SPEC
+from stories import ME, SPEC, count, price
 
+from everturn.budgets import Budget
 from everturn.errors import Fenced, StaleHost
 from everturn.messages import AssistantMessage, Text, ToolCall, user_text
 from everturn.session import (
@@ -38,14 +39,17 @@ from everturn_activities.store import (
     Idle,
     Inbound,
     TakeoverNeeded,
+    budgets,
     inbox,
     model_journal,
     schema,
     turns,
 )
 from everturn_activities.store.database import Tx
+from everturn_activities.store.metering import Meter, Terms
 
 KEY = SessionKey("default", "s")
+TERMS = Terms(Meter(count, price), lambda connection: SPEC)
 T = TypeVar("T")
 
 
@@ -87,6 +91,7 @@ class Session(RuleBasedStateMachine):
         self.open: Run | None = None
         self.zombies: list[Run] = []
         self.calls_paid: dict[tuple[int, int], int] = {}
+        self.do(lambda tx: budgets.put(tx, KEY.tenant, "tenant", None, Budget(usd=1e6)))
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):
@@ -155,7 +160,7 @@ class Session(RuleBasedStateMachine):
         """Its attempt begins, and may end long after another one began."""
         run = self.open
         try:
-            begun = self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME))
+            begun = self.begin_call(run)
         except StaleHost:
             self.close(run)
             return
@@ -230,6 +235,9 @@ class Session(RuleBasedStateMachine):
         request = PrepareStep(*KEY, head.turn, head.step + 1, head.epoch)
         return self.do(lambda tx: turns.prepare(tx, request, "inline", "m"))
 
+    def begin_call(self, run: Run) -> Any:
+        return self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME, TERMS))
+
     def reply(self, context: ContextHead, attempt: int, more: bool) -> StepHead:
         asked = (ToolCall(id="c", name="t"),) if more else ()
         message = AssistantMessage(parts=(Text(text="reply"), *asked))
@@ -237,7 +245,7 @@ class Session(RuleBasedStateMachine):
         head = StepHead(context.step, stop, [ToolHead(0, "t", "inline", 1.0)] * len(asked))
         made = self.do(
             lambda tx: model_journal.complete_model_call(
-                tx, context, attempt, message, 1, stop, Usage(), None, head, []
+                tx, context, attempt, message, 1, stop, Usage(3, 2), 0.005, head, []
             )
         )
         place = (context.turn, context.step)
@@ -250,7 +258,7 @@ class Session(RuleBasedStateMachine):
         request = FinishTurn(
             *KEY, KEY.workflow_id, run.id, head.turn, head.epoch, head.step, outcome
         )
-        return self.do(lambda tx: turns.finish(tx, request))
+        return self.do(lambda tx: turns.finish(tx, request, TERMS))
 
     def advance(self, run: Run) -> None:
         try:
@@ -279,7 +287,7 @@ class Session(RuleBasedStateMachine):
             run.stage = "reply"
 
     def _reply(self, run: Run) -> None:
-        begun = self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME))
+        begun = self.begin_call(run)
         if not isinstance(begun, StepHead):
             begun = self.reply(run.context, begun.attempt, run.context.step < 3)
         run.head = run.head.after(begun)
@@ -354,6 +362,21 @@ class Session(RuleBasedStateMachine):
         for asked, following in itertools.pairwise(rows):
             if asked.role == "assistant" and "tool_call" in asked.body:
                 assert following.role == "tool"
+
+    @invariant()
+    def the_ledger_is_the_sum_of_its_entries(self) -> None:
+        [account] = self.rows(schema.accounts)
+        entries = self.rows(schema.entries)
+        assert account.spent_tokens == sum(e.input_tokens + e.output_tokens for e in entries)
+        assert account.spent_usd == sum(e.usd or 0 for e in entries)
+        waiting = [e for e in entries if e.state == "open"]
+        assert len(waiting) <= 1
+        assert account.reserved_tokens == sum(e.reserved_tokens for e in waiting)
+        assert account.reserved_usd == sum(e.reserved_usd for e in waiting)
+        settled = [(e.turn, e.step) for e in entries if e.state == "settled"]
+        steps = [row for row in self.rows(schema.steps) if row.state == "done"]
+        assert sorted(settled) == sorted((row.turn, row.step) for row in steps)
+        assert account.spent_steps == len(steps)
 
     @invariant()
     def a_model_call_is_paid_for_once(self) -> None:

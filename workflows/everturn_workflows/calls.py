@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
 
 # A run that no longer hosts its session must not go on.
 STALE = "StaleHost"
+BLOCKED = "BudgetBlocked"
 
 # The store is away: it comes back, and nothing may be given up meanwhile.
 STORE_RETRY = RetryPolicy(
@@ -166,6 +167,11 @@ def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityH
 def is_stale(error: ActivityError) -> bool:
     """Whether the run must end because its session went on without it."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == STALE
+
+
+def is_blocked(error: ActivityError) -> bool:
+    """Whether a budget did not let the call begin: the step is begun again, and asks it."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == BLOCKED
 
 
 def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:

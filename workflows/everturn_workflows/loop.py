@@ -35,9 +35,10 @@ class TurnLoop:
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
         begun_at = self.turn.step
+        waited = False
         while (ended := limits.ended(self.turn)) is None:
-            # A run that took no step would continue as new for ever.
-            if self.turn.step > begun_at and too_long():
+            # A run that took no step and did not wait would continue as new for ever.
+            if (self.turn.step > begun_at or waited) and too_long():
                 return None
             self.woken = False  # The step sees all that came before it.
             step = await calls.begin_step(self.turn, self._tried == self.turn.step + 1)
@@ -49,6 +50,11 @@ class TurnLoop:
                 continue
             if step.context.overfull:
                 return limits.overfull(step.context)
+            if step.blocked is not None:
+                if (stopped := limits.blocked(step.blocked)) is not None:
+                    return stopped
+                waited = await self._wait(step)
+                continue
             if step.refused:
                 return limits.Ended("model_failed")
             try:
@@ -56,6 +62,8 @@ class TurnLoop:
             except ActivityError as error:
                 if calls.is_stale(error):
                     raise
+                if calls.is_blocked(error):
+                    continue
                 return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")
             if reply is None:
                 return limits.CANCELLED
@@ -63,6 +71,15 @@ class TurnLoop:
                 reply = replace(reply, stop="response")
             self.turn = self.turn.after(reply)
         return ended
+
+    async def _wait(self, step: BegunStep) -> bool:
+        """Wait in no slot for other calls to end, or for what a person says; True."""
+        if step.blocked == "asked":
+            await workflow.wait_condition(lambda: self.woken)
+            await self._check_inbox([])
+        else:
+            await self._attend([asyncio.create_task(asyncio.sleep(step.wait_seconds))])
+        return True
 
     async def _call_model(self, step: BegunStep) -> StepHead | None:
         """The reply of a call that is not inline, or failed so; None once it is cancelled."""

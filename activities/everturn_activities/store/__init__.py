@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
+from everturn.budgets import Budget, Scope
 from everturn.context.compaction import Plan
 from everturn.context.cuts import Cut
 from everturn.context.window import Frame
@@ -16,6 +17,7 @@ from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
 from everturn.session import (
     BeginTurn,
+    Blocking,
     CheckInbox,
     Compact,
     Compacted,
@@ -31,7 +33,7 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
-from everturn.views import AcceptedView, MessageView, SessionView, TurnView
+from everturn.views import AcceptedView, BudgetView, MessageView, SessionView, TurnView
 from everturn_activities.gateways import Usage
 
 
@@ -152,6 +154,14 @@ class CompactionStarted:
 
 
 @dataclass(frozen=True)
+class Blocked:
+    """A model call that a budget does not let begin, and why, for a person."""
+
+    how: Blocking
+    reason: str
+
+
+@dataclass(frozen=True)
 class StoredCall:
     """A tool call as journaled."""
 
@@ -231,7 +241,7 @@ class Store(Protocol):
     ) -> ContextHead: ...
     async def begin_inline_step(
         self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
-    ) -> tuple[ContextHead, CallStarted | StepHead | None]:
+    ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         """Prepare a step and begin its model call at once; None where nothing is to begin."""
         ...
 
@@ -244,12 +254,22 @@ class Store(Protocol):
         """How many tokens the session's messages take as they would be sent now."""
         ...
 
+    # Budgets.
+    async def put_budget(
+        self, tenant: str, scope: Scope, session: str | None, budget: Budget
+    ) -> BudgetView: ...
+    async def budgets(self, tenant: str) -> list[BudgetView]: ...
+
     async def cancelled(self, key: SessionKey, turn: int) -> bool: ...
 
     # The journal of model calls.
     async def begin_model_call(
         self, context: ContextHead, model: str, caller: Caller
-    ) -> CallStarted | StepHead: ...
+    ) -> CallStarted | StepHead | Blocked: ...
+    async def check_budget(self, context: ContextHead, model: str) -> Blocked | None:
+        """What budget is in the way of the call, which another activity will begin."""
+        ...
+
     async def complete_model_call(
         self,
         context: ContextHead,

@@ -42,6 +42,7 @@ _COUNTERS = (
     "compaction_failures",
     "event_epoch",
     "event_seq",
+    "budgeted",
     "title",
 )
 _SAVE = Statement(
@@ -72,6 +73,7 @@ class LockedSession:
     compaction_failures: int
     event_epoch: int
     event_seq: int
+    budgeted: int
     title: str
 
     def __init__(self, tx: Tx, key: SessionKey) -> None:

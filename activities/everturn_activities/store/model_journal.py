@@ -15,14 +15,17 @@ from everturn.session import ContextHead, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
     AfterFailure,
+    Blocked,
     Caller,
     CallFailure,
     CallStarted,
+    ledger,
     schema,
     tool_journal,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement
 from everturn_activities.store.turns import ASSISTANT_PART
 
@@ -62,9 +65,15 @@ _END_STEP = Statement(
                 "cached_tokens",
                 "reasoning_tokens",
                 "cost_usd",
+                "estimated",
             )
         }
     )
+)
+_BLOCK_STEP = Statement(
+    sa.update(_steps)
+    .where(_one_step)
+    .values(state=sa.bindparam("state"), error=sa.bindparam("error"), task_token=None)
 )
 _FAIL_STEP = Statement(
     sa.update(_steps)
@@ -86,9 +95,9 @@ _KNOWN = Statement(
 
 
 def begin_model_call(
-    tx: Tx, context: ContextHead, model: str, caller: Caller
-) -> CallStarted | StepHead:
-    """Count an attempt, or return the reply that is already paid for.
+    tx: Tx, context: ContextHead, model: str, caller: Caller, terms: Terms
+) -> CallStarted | StepHead | Blocked:
+    """Count an attempt, or return the reply that is already paid for, or what bars it.
 
     `model` is asked unless another was chosen for this step already.
     """
@@ -100,6 +109,13 @@ def begin_model_call(
     session.demand_host(context.turn, context.epoch)
     attempt = row.attempt + 1
     model = row.model or model
+    if row.state == "started":
+        ledger.lose(session, row, terms)
+    if session.budgeted:
+        blocked = ledger.reserve(session, context, attempt, model, caller.worker, terms)
+        if blocked is not None:
+            _block(session, key, row, blocked)
+            return blocked
     _BEGIN_STEP.run(
         tx.connection,
         {
@@ -148,6 +164,38 @@ def _room(level: Level, sections: Sections | None) -> dict[str, Any]:
         return {}
     tokens = {**vars(sections), "budget": sections.budget, "remaining": sections.remaining}
     return {"level": level, "tokens": tokens}
+
+
+def check_budget(tx: Tx, context: ContextHead, model: str, terms: Terms) -> Blocked | None:
+    """What budget is in the way of a call that another activity begins."""
+    session = LockedSession(tx, SessionKey(context.tenant, context.session))
+    key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    row = _STEP.one(tx.connection, key)
+    if row.state == "done" or not session.budgeted:
+        return None
+    session.demand_host(context.turn, context.epoch)
+    if row.state == "started":
+        ledger.lose(session, row, terms)
+    blocked = ledger.check(session, context, row.model or model, terms)
+    if blocked is not None:
+        _block(session, key, row, blocked)
+    return blocked
+
+
+def _block(session: LockedSession, key: dict[str, Any], row: Any, blocked: Blocked) -> None:
+    """Keep why the step does not go on; an attempt that was lost is over from here."""
+    state = "failed" if row.attempt else row.state
+    _BLOCK_STEP.run(session.tx.connection, {**key, "state": state, "error": blocked.reason})
+    if blocked.how == "waits":
+        waits = Draft(
+            id=f"turn/{row.turn}/step/{row.step}/waits",
+            type="status",
+            turn=row.turn,
+            step=row.step,
+            body={"text": f"{blocked.reason} The turn waits for them."},
+        )
+        tell_once(session, [waits])
+    session.save()
 
 
 def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int) -> Any:
@@ -210,8 +258,10 @@ def complete_model_call(
             "cached_tokens": usage.cached_tokens,
             "reasoning_tokens": usage.reasoning_tokens,
             "cost_usd": cost_usd,
+            "estimated": int(usage.estimated),
         },
     )
+    ledger.settle(session, row, usage, cost_usd)
     session.tell(
         Draft(
             id=f"turn/{context.turn}/step/{context.step}/finished",
@@ -239,7 +289,7 @@ def complete_model_call(
 
 
 def fail_model_call(
-    tx: Tx, context: ContextHead, attempt: int, failure: CallFailure
+    tx: Tx, context: ContextHead, attempt: int, failure: CallFailure, terms: Terms
 ) -> AfterFailure:
     """Keep why an attempt failed, tell it, and decide what follows: the same model again, the
     next one, or the end.
@@ -251,6 +301,7 @@ def fail_model_call(
         row = fence_model_call(session, context.turn, context.step, attempt)
     except Fenced:
         return AfterFailure("again")
+    ledger.fail(session, row, terms)
     failures = row.failures + (not failure.stalled)
     stalls = row.stalls + failure.stalled
     tries = stalls if failure.stalled else failures

@@ -5,6 +5,8 @@ A session has a short number, `sid`, which every other table is keyed by.
 
 import sqlalchemy as sa
 
+from everturn.budgets import UNITS
+
 metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -61,6 +63,8 @@ sessions = sa.Table(
     sa.Column("compaction_failures", sa.Integer, nullable=False, default=0),
     sa.Column("event_epoch", sa.Integer, nullable=False, default=1),
     sa.Column("event_seq", sa.Integer, nullable=False, default=0),
+    # An account limits it: its calls are reserved and settled.
+    sa.Column("budgeted", sa.Integer, nullable=False, default=0),
     sa.UniqueConstraint("tenant", "id"),
     sa.Index(None, "wake_at"),
     sa.Index(None, "open_turn"),
@@ -150,6 +154,8 @@ steps = sa.Table(
     sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("reasoning_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("cost_usd", sa.Double),
+    # The provider told no usage, or the call was cut off: the tokens are our own count.
+    sa.Column("estimated", sa.Integer, nullable=False, default=0),
     # Tool results of this step stand in the transcript.
     sa.Column("results_told", sa.Integer, nullable=False, default=0),
     sa.Index(None, "state"),
@@ -254,4 +260,79 @@ events = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("time", sa.Double, nullable=False),
     sa.UniqueConstraint("sid", "event_id"),
+)
+
+
+def _amounts(*kinds: str, nullable: bool = False) -> list[sa.Column[int]]:
+    """One column for each kind and unit, in the whole numbers of `everturn.budgets`."""
+    default = None if nullable else 0
+    return [
+        sa.Column(f"{kind}_{unit}", sa.BigInteger, nullable=nullable, default=default)
+        for kind in kinds
+        for unit in UNITS
+    ]
+
+
+# What may be spent and what is, for a session, a tenant (`sid` 0) and a tenant's day. Only
+# what has a limit has an account: all other sums are those of `steps`.
+accounts = sa.Table(
+    "accounts",
+    metadata,
+    sa.Column("id", _sid, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("sid", _sid, nullable=False, default=0),
+    sa.Column("scope", sa.Text, nullable=False),  # session, tenant, day
+    # The UTC day that the sums of a day's account are of.
+    sa.Column("day", sa.Text, nullable=False, default=""),
+    # The account that this one draws from too: an executor's is its parent's session's.
+    sa.Column("parent", _sid),
+    sa.Column("soft", sa.Double),
+    # The agent's budget as it was last applied to this session, as JSON.
+    sa.Column("applied", sa.Text, nullable=False, default=""),
+    # `mark` is what a person is asked at.
+    *_amounts("limit", "mark", nullable=True),
+    *_amounts("reserved", "spent"),
+    sa.UniqueConstraint("tenant", "sid", "scope"),
+)
+
+# One row a reservation, and one for each lost or cut attempt whether or not it was reserved.
+entries = sa.Table(
+    "entries",
+    metadata,
+    *_owner("turn", "step", "attempt"),
+    sa.Column("what", sa.Text, primary_key=True),  # model, tools
+    sa.Column("model", sa.Text, nullable=False, default=""),
+    sa.Column("worker", sa.Text),
+    sa.Column("day", sa.Text, nullable=False),
+    # open, settled, refunded (nothing was answered), cut (failed after it answered),
+    # lost (its worker died)
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("estimated", sa.Integer, nullable=False, default=0),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    *_amounts("reserved"),
+    sa.Column("usd", sa.BigInteger),  # NULL where the price is unknown
+    sa.Column("input_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("output_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cached_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("reasoning_tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("steps", sa.Integer, nullable=False, default=0),
+    sa.Column("milliseconds", sa.BigInteger, nullable=False, default=0),
+    sa.Index(None, "state"),
+)
+
+# What a person was asked about a budget, and the answer.
+budget_asks = sa.Table(
+    "budget_asks",
+    metadata,
+    *_owner("n"),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("account", _sid, nullable=False),
+    sa.Column("unit", sa.Text, nullable=False),
+    sa.Column("limit", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # open, raised, denied, closed
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("sid", "turn", "account", "unit", "limit"),
+    sa.Index(None, "account", "state"),
 )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
+from everturn.budgets import Budget, Scope
 from everturn.context.cuts import Cut
 from everturn.context.window import Frame
 from everturn.events import Draft
@@ -31,12 +32,14 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
-from everturn.views import MessageView, SessionView, TurnView
+from everturn.views import BudgetView, MessageView, SessionView, TurnView
+from everturn_activities import prices
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
     Accepted,
     AfterFailure,
     Assignment,
+    Blocked,
     Caller,
     CallFailure,
     CallStarted,
@@ -52,6 +55,8 @@ from everturn_activities.store import (
     ToolStarted,
     UnfinishedCall,
     Wake,
+    accounts,
+    budgets,
     compactions,
     cuts,
     inbox,
@@ -65,16 +70,24 @@ from everturn_activities.store import (
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.histories import AnyMessage, Histories
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.metering import Meter, Price, Terms
 
 SPECS_KEPT = 1_000
 
 
 class SqlStore:
-    """`Store` on `database`. `count_tokens` measures a message once, when it is written."""
+    """`Store` on `database`. `count_tokens` measures a message once, when it is written;
+    `price` says what calls cost that budgets reserve, and those that were cut off."""
 
-    def __init__(self, database: Database, count_tokens: Callable[[AnyMessage], int]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        count_tokens: Callable[[AnyMessage], int],
+        price: Price = prices.cost_usd,
+    ) -> None:
         self._database = database
         self._count = count_tokens
+        self._meter = Meter(count_tokens, price)
         self._histories = Histories()
         self._specs: OrderedDict[tuple[SessionKey, int], AgentSpec] = OrderedDict()
 
@@ -93,9 +106,13 @@ class SqlStore:
                 )
             ).first()
             if known is None:
+                limited = sa.select(schema.accounts.c.id).where(
+                    schema.accounts.c.tenant == key.tenant, schema.accounts.c.sid == 0
+                )
                 tx.connection.execute(
                     sa.insert(schema.sessions),
                     {
+                        "budgeted": int(tx.connection.execute(limited).first() is not None),
                         "tenant": key.tenant,
                         "id": key.session,
                         "created_at": tx.now,
@@ -199,18 +216,19 @@ class SqlStore:
 
     async def begin_inline_step(
         self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
-    ) -> tuple[ContextHead, CallStarted | StepHead | None]:
+    ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         key = SessionKey(request.tenant, request.session)
         known_cuts, known = self._histories.newest(key)
+        terms = self._terms(key, request.turn)
 
         def change(
             tx: Tx,
-        ) -> tuple[ContextHead, CallStarted | StepHead | None, int, Sequence[Any]]:
+        ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None, int, Sequence[Any]]:
             context = turns.prepare(tx, request, "inline", model, frame)
             after = known if context.cuts == known_cuts else 0
             if not context.ready or context.placement == "queued":
                 return context, None, after, ()
-            begun = model_journal.begin_model_call(tx, context, model, caller)
+            begun = model_journal.begin_model_call(tx, context, model, caller, terms)
             # What the call will read, while we are here: a read of its own costs as much again.
             sid = reads.sid_of(tx.connection, key)
             return (
@@ -226,8 +244,10 @@ class SqlStore:
         return context, begun
 
     async def finish_turn(self, request: FinishTurn) -> Finished:
-        finished = await self._database.write(lambda tx: turns.finish(tx, request))
-        self._specs.pop((SessionKey(request.tenant, request.session), request.turn), None)
+        key = SessionKey(request.tenant, request.session)
+        terms = self._terms(key, request.turn)
+        finished = await self._database.write(lambda tx: turns.finish(tx, request, terms))
+        self._specs.pop((key, request.turn), None)
         return finished
 
     async def spec(self, key: SessionKey, turn: int) -> AgentSpec:
@@ -274,13 +294,35 @@ class SqlStore:
         found = await self._database.read(lambda connection: connection.execute(query).scalar())
         return bool(found == turn)
 
+    # Budgets.
+
+    async def put_budget(
+        self, tenant: str, scope: Scope, session: str | None, budget: Budget
+    ) -> BudgetView:
+        return await self._database.write(
+            lambda tx: budgets.put(tx, tenant, scope, session, budget)
+        )
+
+    async def budgets(self, tenant: str) -> list[BudgetView]:
+        today = accounts.day_of(self._database.now())
+        return await self._database.read(
+            lambda connection: budgets.every(connection, tenant, today)
+        )
+
     # The journal of model calls.
 
     async def begin_model_call(
         self, context: ContextHead, model: str, caller: Caller
-    ) -> CallStarted | StepHead:
+    ) -> CallStarted | StepHead | Blocked:
+        terms = self._terms(SessionKey(context.tenant, context.session), context.turn)
         return await self._database.write(
-            lambda tx: model_journal.begin_model_call(tx, context, model, caller)
+            lambda tx: model_journal.begin_model_call(tx, context, model, caller, terms)
+        )
+
+    async def check_budget(self, context: ContextHead, model: str) -> Blocked | None:
+        terms = self._terms(SessionKey(context.tenant, context.session), context.turn)
+        return await self._database.write(
+            lambda tx: model_journal.check_budget(tx, context, model, terms)
         )
 
     async def complete_model_call(
@@ -304,9 +346,17 @@ class SqlStore:
     async def fail_model_call(
         self, context: ContextHead, attempt: int, failure: CallFailure
     ) -> AfterFailure:
+        terms = self._terms(SessionKey(context.tenant, context.session), context.turn)
         return await self._database.write(
-            lambda tx: model_journal.fail_model_call(tx, context, attempt, failure)
+            lambda tx: model_journal.fail_model_call(tx, context, attempt, failure, terms)
         )
+
+    def _terms(self, key: SessionKey, turn: int) -> Terms:
+        def spec(connection: sa.Connection) -> AgentSpec:
+            known = self._specs.get((key, turn))
+            return known or AgentSpec.model_validate_json(_spec(connection, key, turn))
+
+        return Terms(self._meter, spec)
 
     # Compactions.
 

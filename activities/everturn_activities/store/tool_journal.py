@@ -16,6 +16,7 @@ from everturn_activities.store import (
     StoredCall,
     ToolInterrupted,
     ToolStarted,
+    ledger,
     schema,
 )
 from everturn_activities.store.database import Tx
@@ -155,6 +156,7 @@ def complete_tools(
     turn is over.
     """
     session = LockedSession(tx, key)
+    seconds = 0.0
     for completed, tokens in done:
         at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": completed.index}
         row = _CALL.one(tx.connection, at)
@@ -169,6 +171,7 @@ def complete_tools(
         if completed.attempt == 0:
             session.demand_host(turn, epoch)
             session.tell(_started(turn, step, 1, _stored(row)))
+        seconds += completed.duration_seconds
         _END_CALL.run(
             tx.connection,
             {
@@ -198,6 +201,7 @@ def complete_tools(
                 },
             )
         )
+    ledger.spend_tools(session, turn, step, seconds)
     session.save()
 
 

@@ -32,9 +32,18 @@ from everturn.session import (
     TurnHead,
 )
 from everturn.tools import RESPONSE
-from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, room, schema
+from everturn_activities.store import (
+    Idle,
+    SpecNeeded,
+    TakeoverNeeded,
+    inbox,
+    ledger,
+    room,
+    schema,
+)
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement, insert
 
 ADOPTIONS_MAX = 3
@@ -101,6 +110,7 @@ _USAGE = Statement(
         sa.func.sum(_steps.c.cost_usd),
         sa.func.count(_steps.c.ended_at),
         sa.func.count(_steps.c.cost_usd),
+        sa.func.max(sa.case((_steps.c.state == "started", _steps.c.step))),
     ).where(_steps.c.sid == _sid, _steps.c.turn == _turn)
 )
 _SPEC_KNOWN = Statement(
@@ -201,6 +211,8 @@ def _open(
     inbox.take_cancel(session)
     session.history_tokens = session.message_tokens
     session.compaction_failures = 0
+    if session.budgeted or spec.agent.budget is not None:
+        ledger.open_session(session, spec.agent.budget)
     connection = session.tx.connection
     if _SPEC_KNOWN.first(connection, {"of_hash": spec_hash}) is None:
         _INSERT_SPEC.run(connection, {"hash": spec_hash, "body": spec.model_dump_json()})
@@ -334,10 +346,22 @@ def prepare(
     if made is not None:
         # The row answers anyone, but the work below it is done for whoever hosts now, and
         # a cancel since then holds.
-        reruns = made.reruns + 1
-        _RERUN.run(tx.connection, {**key, "reruns": reruns})
+        reruns = made.reruns
+        if made.state != "prepared" or made.error is None:
+            # One that only waited for a budget ended no worker.
+            reruns += 1
+            _RERUN.run(tx.connection, {**key, "reruns": reruns})
+        hosts = (session.host_epoch, session.open_turn) == (request.epoch, request.turn)
+        if session.wake_at is not None and hosts:
+            # Whoever comes next signals, as below.
+            session.wake_at = None
+            session.save()
         head = replace(
-            context_head(made.context), epoch=request.epoch, cancelled=cancelled, reruns=reruns
+            context_head(made.context),
+            epoch=request.epoch,
+            cancelled=cancelled,
+            reruns=reruns,
+            budgeted=bool(session.budgeted),
         )
         if frame is not None and made.state == "prepared":
             head = _with_room(session, head, frame, request.tried)
@@ -385,6 +409,7 @@ def prepare(
         cuts=session.cut_n,
         level="none" if frame is None or sections is None else frame.level(sections.used),
         sections=sections,
+        budgeted=bool(session.budgeted),
     )
     _INSERT_STEP.run(
         tx.connection,
@@ -492,13 +517,13 @@ def result_of(row: Any) -> ToolResult:
     )
 
 
-def finish(tx: Tx, request: FinishTurn) -> Finished:
+def finish(tx: Tx, request: FinishTurn, terms: Terms) -> Finished:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     turn = _TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
     if turn.outcome is None:
         session.demand_host(request.turn, request.epoch)
-        _record_outcome(session, request, turn.spec_hash)
+        _record_outcome(session, request, turn.spec_hash, terms)
     elif session.host_epoch > request.epoch and session.open_turn is not None:
         raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
     more = inbox.let_go(session, request.workflow_id, request.run_id)
@@ -506,7 +531,9 @@ def finish(tx: Tx, request: FinishTurn) -> Finished:
     return Finished(more=more)
 
 
-def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str) -> None:
+def _record_outcome(
+    session: LockedSession, request: FinishTurn, spec_hash: str, terms: Terms
+) -> None:
     connection = session.tx.connection
     at = {"of_sid": session.sid, "of_turn": request.turn}
     # A turn that ends where it was resumed leaves the calls of its last step unanswered.
@@ -528,9 +555,12 @@ def _record_outcome(session: LockedSession, request: FinishTurn, spec_hash: str)
         },
     )
     session.open_turn = None
-    inputs, outputs, cost, ended, priced = _USAGE.one(
+    inputs, outputs, cost, ended, priced, begun = _USAGE.one(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
     )
+    if begun is not None:
+        # Nobody will hear of this call any more.
+        ledger.lose(session, _STEP.one(connection, {**at, "of_step": begun}), terms)
     session.tell(
         Draft(
             id=f"turn/{request.turn}/finished",

@@ -10,6 +10,7 @@ depends_on = None
 
 
 def upgrade() -> None:
+    _create_budgets()
     op.create_table(
         "beginnings",
         sa.Column(
@@ -144,6 +145,7 @@ def upgrade() -> None:
         sa.Column("compaction_failures", sa.Integer(), nullable=False),
         sa.Column("event_epoch", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),
+        sa.Column("budgeted", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
         sa.UniqueConstraint("tenant", "id", name=op.f("uq_sessions_tenant_id")),
     )
@@ -224,6 +226,7 @@ def upgrade() -> None:
         sa.Column("cached_tokens", sa.Integer(), nullable=False),
         sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
         sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.Column("estimated", sa.Integer(), nullable=False),
         sa.Column("results_told", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "turn", "step", name=op.f("pk_steps")),
     )
@@ -289,6 +292,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _drop_budgets()
     op.drop_table("turns")
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_tool_calls_state"))
@@ -319,3 +323,102 @@ def downgrade() -> None:
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
+
+
+def _create_budgets() -> None:
+    op.create_table(
+        "accounts",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("day", sa.Text(), nullable=False),
+        sa.Column("parent", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
+        sa.Column("soft", sa.Double(), nullable=True),
+        sa.Column("applied", sa.Text(), nullable=False),
+        *_amounts("limit", "mark", nullable=True),
+        *_amounts("reserved", "spent"),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_accounts")),
+        sa.UniqueConstraint("tenant", "sid", "scope", name=op.f("uq_accounts_tenant_sid_scope")),
+    )
+
+    op.create_table(
+        "budget_asks",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("account", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("unit", sa.Text(), nullable=False),
+        sa.Column("limit", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_budget_asks")),
+        sa.UniqueConstraint(
+            *("sid", "turn", "account", "unit", "limit"),
+            name=op.f("uq_budget_asks_sid_turn_account_unit_limit"),
+        ),
+    )
+    with op.batch_alter_table("budget_asks", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_budget_asks_account_state"), ["account", "state"], unique=False
+        )
+
+    op.create_table(
+        "entries",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("attempt", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("what", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("day", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("estimated", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        *_amounts("reserved"),
+        sa.Column("usd", sa.BigInteger(), nullable=True),
+        sa.Column("input_tokens", sa.Integer(), nullable=False),
+        sa.Column("output_tokens", sa.Integer(), nullable=False),
+        sa.Column("cached_tokens", sa.Integer(), nullable=False),
+        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
+        sa.Column("steps", sa.Integer(), nullable=False),
+        sa.Column("milliseconds", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint(
+            *("sid", "turn", "step", "attempt", "what"), name=op.f("pk_entries")
+        ),
+    )
+    with op.batch_alter_table("entries", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_entries_state"), ["state"], unique=False)
+
+
+def _drop_budgets() -> None:
+    with op.batch_alter_table("entries", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_entries_state"))
+
+    op.drop_table("entries")
+    with op.batch_alter_table("budget_asks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_budget_asks_account_state"))
+
+    op.drop_table("budget_asks")
+    op.drop_table("accounts")
+
+
+def _amounts(*kinds: str, nullable: bool = False) -> list[sa.Column[int]]:
+    return [
+        sa.Column(f"{kind}_{unit}", sa.BigInteger(), nullable=nullable)
+        for kind in kinds
+        for unit in ("usd", "tokens", "steps", "seconds")
+    ]
