@@ -20,7 +20,8 @@ class UsageView(Frozen):
 
 class SessionView(Frozen):
     """`turn` is the number of the newest turn, 0 before the first; `waiting` counts accepted
-    messages that no turn has admitted yet. Times are in seconds since 1970."""
+    messages that no turn has admitted yet; `cursor` is the end of the event log. Times are in
+    seconds since 1970."""
 
     id: str
     title: str
@@ -35,6 +36,7 @@ class SessionView(Frozen):
     created_at: float
     updated_at: float
     usage: UsageView = UsageView()
+    cursor: str = "0"
 
 
 class StepView(Frozen):
@@ -51,6 +53,8 @@ class StepView(Frozen):
 
 
 class TurnView(Frozen):
+    """A turn; its events come after `cursor`."""
+
     turn: int
     agent: str
     outcome: OutcomeKind | None
@@ -59,6 +63,7 @@ class TurnView(Frozen):
     ended_at: float | None
     steps: tuple[StepView, ...] = ()
     usage: UsageView = UsageView()
+    cursor: str = "0"
 
 
 class MessageView(Frozen):

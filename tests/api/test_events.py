@@ -9,7 +9,9 @@ import pytest
 
 from everturn.client import Client
 from everturn.errors import RuntimeUnavailable, UnknownSession
+from everturn.events import cursor_from_text
 from everturn.reading import Transcript
+from everturn.session import SessionKey
 from everturn_workers.doors.streams import WATCHERS_MAX
 
 
@@ -25,6 +27,22 @@ async def worked(client, runtime):
     await client.create_session("s")
     await client.send("s", "hello", id="m1")
     await runtime.work("s", "good ", "day\u2028")
+
+
+async def test_a_turns_events_begin_behind_its_cursor_and_end_at_the_sessions(client, runtime):
+    await client.create_session("s")
+    for text in ("one", "two"):
+        await client.send("s", text)
+        await runtime.work("s", text)
+
+    first, second = await client.turns("s")
+    key = SessionKey("default", "s")
+    events = await runtime.log.read(key, cursor_from_text(second.cursor), 100)
+
+    assert (events[0].type, events[-1].type) == ("turn_started", "turn_finished")
+    assert {event.turn for event in events} == {2}
+    assert (await client.session("s")).cursor == events[-1].cursor
+    assert cursor_from_text(first.cursor) < cursor_from_text(second.cursor)
 
 
 async def test_a_stream_is_frames_of_id_type_and_one_line_of_json(http, worked):

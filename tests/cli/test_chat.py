@@ -1,7 +1,7 @@
 """A conversation on a terminal."""
 
 from terminals import on_a_terminal
-from test_work import waits
+from test_work import spoil_events, waits
 
 
 async def test_all_of_a_reply_stands_on_the_screen_beside_the_prompt(commands, runtime):
@@ -25,3 +25,19 @@ async def test_all_of_a_reply_stands_on_the_screen_beside_the_prompt(commands, r
     start = lines.index("The first line")
     assert "\n".join(lines[start : start + 3]) == "".join(pieces)
     assert lines[start + 3].startswith("completed:")
+
+
+async def test_a_chat_shows_the_turn_under_way_and_reads_none_before_it(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    await runtime.work("s", "first")
+    await commands("send", "s", "two")
+    head = await runtime.begin("s")
+    context, attempt = await runtime.begin_step(head)
+    spoil_events(runtime, turn=1)
+
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        await runtime.finish(head, context, attempt, "second")
+        lines = await terminal.shows(lambda lines: any("completed:" in line for line in lines))
+
+    assert not any("first" in line for line in lines)

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import sqlite3
+from contextlib import closing
 
 import pytest
 from commands import ended
@@ -21,6 +23,11 @@ async def waits(runtime, session: str) -> None:
             except UnknownSession:
                 pass
             await asyncio.sleep(0.02)
+
+
+def spoil_events(runtime, turn: int) -> None:
+    with closing(sqlite3.connect(runtime.folder / "everturn.db")) as connection, connection:
+        connection.execute("UPDATE events SET body = 'spoiled' WHERE turn = ?", (turn,))
 
 
 async def test_a_run_prints_the_answer_and_tells_the_rest_on_stderr(commands, runtime):
@@ -114,6 +121,37 @@ async def test_a_message_is_sent_once_under_one_id_and_attached_to_later(command
     assert (attached.code, attached.out) == (0, "both\n")
     lines = [json.loads(line) for line in replayed.out.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+async def test_attaching_reads_no_turn_before_the_one_that_it_shows(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    await runtime.work("s", "first")
+    await commands("send", "s", "two")
+    await runtime.work("s", "second")
+    # Whoever reads it now fails.
+    spoil_events(runtime, turn=1)
+
+    ran = await commands("attach", "s")
+
+    assert (ran.code, ran.out) == (0, "second\n")
+
+
+async def test_attaching_to_work_that_waits_follows_the_turn_that_takes_it(
+    commands, runtime, served
+):
+    await commands("run", "one", "--session", "s", "--detach")
+    await runtime.work("s", "first")
+    await commands("send", "s", "two")
+    spoil_events(runtime, turn=1)
+
+    process = await commands.start("attach", "s")
+    async with asyncio.timeout(30):
+        while not served.streams.watchers:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await runtime.work("s", "second")
+    ran = await ended(process)
+
+    assert (ran.code, ran.out) == (0, "second\n")
 
 
 async def test_attaching_behind_the_end_of_a_turn_says_how_it_ended(commands, runtime):

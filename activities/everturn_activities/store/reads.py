@@ -13,13 +13,14 @@ from everturn_activities.store import Assignment, UnfinishedCall, Wake, schema
 from everturn_activities.store.locked import unknown
 from everturn_activities.store.statement import Statement
 
-_s, _t, _st, _c, _m, _i = (
+_s, _t, _st, _c, _m, _i, _e = (
     schema.sessions,
     schema.turns,
     schema.steps,
     schema.tool_calls,
     schema.messages,
     schema.inbox,
+    schema.events,
 )
 _waiting = (
     sa.select(sa.func.count())
@@ -96,6 +97,7 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         created_at=row.created_at,
         updated_at=row.updated_at,
         usage=_usage(sums),
+        cursor=f"{row.event_epoch}.{row.event_seq}",
     )
 
 
@@ -112,8 +114,12 @@ def _usage(sums: Any) -> UsageView:
 
 def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnView]:
     sid = sid_of(connection, key)
+    started = sa.literal("turn/") + sa.cast(_t.c.turn, sa.Text) + "/started"
     rows = connection.execute(
-        sa.select(_t).where(_t.c.sid == sid, _t.c.turn >= first).order_by(_t.c.turn)
+        sa.select(_t, _e.c.epoch, _e.c.seq)
+        .join(_e, sa.and_(_e.c.sid == _t.c.sid, _e.c.event_id == started), isouter=True)
+        .where(_t.c.sid == sid, _t.c.turn >= first)
+        .order_by(_t.c.turn)
     ).all()
     steps = connection.execute(
         sa.select(_st).where(_st.c.sid == sid, _st.c.turn >= first).order_by(_st.c.turn, _st.c.step)
@@ -141,6 +147,8 @@ def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnVi
             ended_at=row.ended_at,
             steps=tuple(_step_view(step, calls) for step in steps if step.turn == row.turn),
             usage=sums.get(row.turn, UsageView()),
+            # Where that event was trimmed away, all that is left is its turn's or a later one's.
+            cursor="0" if row.seq is None else f"{row.epoch}.{row.seq - 1}",
         )
         for row in rows
     ]

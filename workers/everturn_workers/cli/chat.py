@@ -13,6 +13,7 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from everturn.client import Client
 from everturn.errors import UsageError
 from everturn.inputs import checked_text
+from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
 from everturn_workers.home import prepare
@@ -35,9 +36,10 @@ async def talk(
         say(f"Session {session}, agent {settings.agent or view.agent}. {HELP}")
         # A turn under way is shown from its beginning; what was before is for `attach`.
         first = view.turn if view.status == "running" else view.turn + 1
+        start = await beginning(client, view, first)
         prompt: PromptSession[str] = PromptSession(history=_history(settings.home))
         with patch_stdout(raw=True):
-            watching = asyncio.create_task(conversation.watch(first))
+            watching = asyncio.create_task(conversation.watch(first, start))
             asking = asyncio.create_task(conversation.ask(prompt, say))
             try:
                 await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,10 +59,10 @@ class _Conversation:
         self._settings = settings
         self.working = False
 
-    async def watch(self, first: int) -> None:
+    async def watch(self, first: int, start: str) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
         page = Page(*consoles(), whole_lines=True)
-        async with aclosing(self._client.events(self._session)) as events:
+        async with aclosing(self._client.events(self._session, start)) as events:
             async for event in events:
                 if event.turn < first:
                     continue

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 from everturn.client import Client, took_up
 from everturn.reading import TurnResult
-from everturn.views import AcceptedView
+from everturn.views import AcceptedView, SessionView
 from everturn_workers.cli.show import Show
 
 
@@ -16,9 +16,7 @@ async def follow_message(
     `every_event` shows what happens before that turn begins too.
     """
     turn: int | None = None
-    # Of a message that was accepted before, the turn may be over already.
-    after = "0" if accepted.duplicate else accepted.cursor
-    async with aclosing(client.events(session, after)) as events:
+    async with aclosing(client.events(session, accepted.cursor)) as events:
         async for event in events:
             if took_up(event, accepted.id):
                 turn = event.turn
@@ -29,12 +27,20 @@ async def follow_message(
     raise AssertionError("A stream without an end has ended.")
 
 
+async def beginning(client: Client, session: SessionView, turn: int) -> str:
+    """The cursor that the turn's events come after: what was before it can be very long."""
+    if turn > session.turn:
+        return session.cursor
+    return (await client.turns(session.id, first=turn))[0].cursor
+
+
 async def follow_turn(
-    client: Client, session: str, turn: int, show: Show, after: str | None
+    client: Client, session: SessionView, turn: int, show: Show, after: str | None
 ) -> TurnResult:
     """Show a turn from its beginning, or everything after the cursor, until the turn ended."""
     result = None
-    async for event in client.events(session, after or "0", until_turn=turn):
+    start = await beginning(client, session, turn) if after is None else after
+    async for event in client.events(session.id, start, until_turn=turn):
         if after is not None or event.turn == turn:
             show.event(event)
         if event.type == "turn_finished" and event.turn == turn:
@@ -42,6 +48,6 @@ async def follow_turn(
     if result is not None:
         return result
     # The cursor lies behind the turn's end.
-    ended = (await client.turns(session, first=turn))[0]
+    ended = (await client.turns(session.id, first=turn))[0]
     assert ended.outcome is not None
     return TurnResult(turn=turn, outcome=ended.outcome, reason=ended.reason)

@@ -198,7 +198,7 @@ async def _attach(
         if turn == 0:
             return None
         try:
-            return await follow_turn(client, session, turn, show(json), after)
+            return await follow_turn(client, view, turn, show(json), after)
         except asyncio.CancelledError:
             _say_detached(session, ends=False)
             raise
