@@ -37,8 +37,10 @@ class ToolOutcome:
     failed: bool = False
 
 
-def unknown_tool(name: str) -> ToolOutcome:
-    return ToolOutcome(capped(f"Unknown tool: {name}", _QUOTED_MAX), failed=True)
+def unknown_tool(name: str) -> str:
+    if not name.strip():
+        return "The call names no tool, so nothing was run; call a tool by its name."
+    return capped(f"Unknown tool: {name}", _QUOTED_MAX)
 
 
 async def call_tool(

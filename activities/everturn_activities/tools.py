@@ -25,7 +25,7 @@ from everturn_activities.store import (
     ToolInterrupted,
     ToolStarted,
 )
-from everturn_activities.toolbox import is_left_running, wrong_arguments
+from everturn_activities.toolbox import is_left_running, unknown_tool, wrong_arguments
 
 OWNER_GRACE_SECONDS = 10.0
 """How long past its time-out a call of a paused worker is waited for."""
@@ -210,7 +210,7 @@ class ToolActivities:
     def _found(self, spec: AgentSpec, call: StoredCall) -> Tool | str:
         """The tool that a call names, or why there is none."""
         if spec.tool(call.name) is None:
-            return f"Unknown tool: {call.name}"
+            return unknown_tool(call.name)
         try:
             found = self._toolbox.tool(spec, call.name)
         except UsageError as error:

@@ -1,6 +1,7 @@
 """What every gateway must do, against real HTTP endpoints."""
 
 import asyncio
+import re
 import time
 from contextlib import aclosing
 from pathlib import Path
@@ -45,6 +46,25 @@ def call(index: int, name: str | None, arguments: str) -> dict:
     opening = {"id": f"id{index}", "type": "function"} if name else {}
     function = {"arguments": arguments} | ({"name": name} if name else {})
     return {"tool_calls": [{"index": index, **opening, "function": function}]}
+
+
+@pytest.mark.parametrize("name", ["", " ", "a tool", "fs.read", "caf\u00e9", "x" * 65])
+async def test_a_call_by_an_impossible_name_goes_back_by_one_that_providers_take(gateway, name):
+    """They refuse the request otherwise, though it was their own model that wrote it."""
+    asked = {"index": 0, "id": "id0", "type": "function"}
+    wrong = {"tool_calls": [{**asked, "function": {"name": name, "arguments": "{}"}}]}
+    async with raw_server(streaming(event(wrong), event({}, "tool_calls"), DONE)) as server:
+        context = asking(server.url + "/v1")
+        _, reply = await replied(gateway, context)
+        [made] = reply.message.tool_calls
+        told = ToolResult(call_id=made.id, name=made.name, text="unknown", failed=True)
+        messages = (*context.messages, reply.message, ToolMessage(results=(told,)))
+        await replied(gateway, context.model_copy(update={"messages": messages}))
+
+    assistant, result = server.requests[1].body["messages"][-2:]
+    [sent] = assistant["tool_calls"]
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent["function"]["name"])
+    assert sent["id"] == result["tool_call_id"]
 
 
 async def test_b14_text_thinking_and_interleaved_tool_calls_accumulate_apart(gateway):

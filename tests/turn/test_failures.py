@@ -6,8 +6,11 @@ from harness import Bench, calls, says, scripted
 from everturn.messages import ToolMessage
 
 
-async def test_b30_an_unknown_tool_is_reported_to_the_model_not_raised(made: Bench) -> None:
-    gateway = scripted(calls("fly"), says("I cannot fly"))
+@pytest.mark.parametrize(("name", "told"), [("fly", "fly"), ("", "names no tool")])
+async def test_b30_an_unknown_tool_is_reported_to_the_model_not_raised(
+    made: Bench, name: str, told: str
+) -> None:
+    gateway = scripted(calls(name), says("I cannot fly"))
     key = await made.session()
     async with made.worker(gateway):
         await made.send(key, "fly")
@@ -15,7 +18,7 @@ async def test_b30_an_unknown_tool_is_reported_to_the_model_not_raised(made: Ben
     results = gateway.requests[1].messages[-1]
     assert isinstance(results, ToolMessage)
     assert results.results[0].failed
-    assert "fly" in results.results[0].text
+    assert told in results.results[0].text
     assert events[-1].body["text"] == "I cannot fly"
 
 

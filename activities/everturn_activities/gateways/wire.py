@@ -1,5 +1,6 @@
 """Messages and tools in the Chat Completions format, which every gateway speaks."""
 
+import re
 from typing import Any
 
 import orjson
@@ -29,6 +30,10 @@ REASONING_DETAILS = "reasoning_details"
 
 EXTRA_CONTENT = "extra_content:"
 """`Thinking.id` of what Gemini attaches to a tool call: this, then the call's id."""
+
+NAME_CHARACTERS_MAX = 64
+_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARACTERS_MAX}}}")
+_NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 AnyMessage = UserMessage | AssistantMessage | ToolMessage
 Wire = dict[str, Any]
@@ -105,8 +110,16 @@ def _call(call: ToolCall) -> Wire:
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": _possible(call.name), "arguments": arguments},
     }
+
+
+def _possible(name: str) -> str:
+    """`name` as providers take one: they refuse a request that holds any other, though it was
+    their own model that wrote it."""
+    if _NAME.fullmatch(name):
+        return name
+    return _NO_NAME.sub("_", name)[:NAME_CHARACTERS_MAX] or "unnamed"
 
 
 def _assistant_as_text(message: AssistantMessage) -> Wire:
