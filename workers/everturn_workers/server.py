@@ -37,6 +37,10 @@ DYNAMIC_CONFIG = (
     # Without these no tenant has a fair share of a queue.
     "matching.useNewMatcher=true",
     "matching.enableFairness=true",
+    # A worker that was stopped still holds its polls open, and each of them takes a retry of
+    # its calls and lets it time out. It loses them before its first heartbeat is missed.
+    'frontend.keepAliveTime="1s"',
+    'frontend.keepAliveTimeout="3s"',
     # The server's HTTP API would otherwise let any web page start and end workflows.
     'frontend.httpAllowedHosts=["disabled.invalid"]',
 )
