@@ -7,8 +7,9 @@ from pydantic import Field
 from everturn.messages import Frozen
 
 EventType = Literal[
-    "message_accepted",  # message_id, mode, text
-    "message_admitted",  # message_id (a steered message joins at this step)
+    "message_accepted",  # message_id, mode, queued, stops, note, text
+    "message_admitted",  # message_id (it joins its turn at this step)
+    "message_rolled_back",  # message_id (its turn was rolled back, and it with it)
     "turn_started",  # messages (ids), agent, model
     "step_started",  # model, placement, context_tokens, level, tokens (by section)
     "text_delta",  # text

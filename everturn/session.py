@@ -20,7 +20,7 @@ OutcomeKind = Literal[
     "failed",
 ]
 Placement = Literal["inline", "queued"]
-Mode = Literal["queue", "steer"]
+Mode = Literal["queue", "steer", "interrupt", "rollback"]
 Blocking = Literal["waits", "asked", "over", "unpriced"]
 """What becomes of a call that a budget does not let begin: it waits until others have ended,
 or for a person; its limit is reached; or it has no price under a limit in dollars."""

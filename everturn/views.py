@@ -82,7 +82,9 @@ class AcceptedView(Frozen):
 
     `duplicate`: this id was accepted before. `turn` is the newest turn's number when it
     was accepted. `cursor` is the end of the event log then: all that follows from the
-    message comes after it.
+    message comes after it. `queued` is a message's place among those that wait, 1 for the
+    next; `stops` is the turn that it ends; `note` tells a message that does not join as
+    its mode asks, and why.
     """
 
     id: str
@@ -90,7 +92,10 @@ class AcceptedView(Frozen):
     duplicate: bool
     turn: int
     cursor: str
-    status: Literal["accepted", "too_late"] = "accepted"
+    status: Literal["accepted", "too_late", "rolled_back"] = "accepted"
+    queued: int = 0
+    stops: int | None = None
+    note: str | None = None
 
 
 class SpentView(Frozen):

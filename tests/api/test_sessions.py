@@ -154,6 +154,51 @@ async def test_a_cancel_without_an_open_turn_is_too_late(client):
     assert (await client.cancel("s")).status == "too_late"
 
 
+async def test_a_cancel_needs_no_body(client, runtime, served):
+    await client.create_session("s")
+    await client.send("s", "hello")
+    head = await runtime.begin("s")
+
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = await http.post("/v1/sessions/s/cancel")
+
+    assert (answer.status_code, answer.json()["status"]) == (202, "accepted")
+    assert await runtime.store.cancelled(SessionKey("default", "s"), head.turn)
+
+
+@pytest.mark.parametrize("mode", ["interrupt", "rollback"])
+async def test_a_message_can_stop_the_open_turn(client, runtime, mode):
+    await client.create_session("s")
+    await client.send("s", "hello")
+    head = await runtime.begin("s")
+
+    accepted = await client.send("s", "instead", mode=mode)
+
+    assert (accepted.stops, accepted.queued, accepted.note) == (1, 1, None)
+    assert await runtime.store.cancelled(SessionKey("default", "s"), head.turn)
+
+
+async def test_a_message_that_does_not_join_as_it_asks_is_told_why(client):
+    await client.create_session("s")
+
+    accepted = await client.send("s", "instead", mode="rollback")
+
+    assert accepted.note == "No turn is open that it could roll back; it is queued."
+
+
+async def test_an_unknown_mode_is_refused_with_those_there_are(client, served):
+    await client.create_session("s")
+
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        answer = await http.post("/v1/sessions/s/messages", json={"text": "x", "mode": "later"})
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"] == (
+        "Field 'mode' is wrong: input should be 'queue', 'steer', 'interrupt' or 'rollback';"
+        " correct it and send again."
+    )
+
+
 async def test_an_unknown_session_is_named(client):
     with pytest.raises(UnknownSession, match="nobody"):
         await client.send("nobody", "hello")

@@ -3,6 +3,8 @@
 from terminals import on_a_terminal
 from test_work import spoil_events, waits
 
+from everturn.session import SessionKey
+
 
 async def test_all_of_a_reply_stands_on_the_screen_beside_the_prompt(commands, runtime):
     pieces = ("The fi", "rst line\nThe sec", "ond line\nThe e", "nd")
@@ -41,3 +43,23 @@ async def test_a_chat_shows_the_turn_under_way_and_reads_none_before_it(commands
         lines = await terminal.shows(lambda lines: any("completed:" in line for line in lines))
 
     assert not any("first" in line for line in lines)
+
+
+async def test_in_a_chat_a_message_steers_or_interrupts_the_turn_that_works(commands, runtime):
+    key = SessionKey("default", "s")
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        lines = await terminal.shows(lambda lines: ">" in lines)
+        assert "/interrupt TEXT" in " ".join(lines)
+        terminal.type("Begin.\r")
+        await waits(runtime, "s")
+        head = await runtime.begin("s")
+        context, attempt = await runtime.begin_step(head)
+        await runtime.stream(context, attempt, "A line.\n")
+        await terminal.shows(lambda lines: "A line." in lines)
+
+        terminal.type("Mind this.\r")
+        await terminal.shows(lambda lines: 'message "Mind this." waits for the next step.' in lines)
+        terminal.type("/interrupt Stop.\r")
+        await terminal.shows(lambda lines: 'message "Stop." interrupts the turn.' in lines)
+
+    assert await runtime.store.cancelled(key, head.turn)

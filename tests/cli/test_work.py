@@ -174,6 +174,29 @@ async def test_a_cancel_names_its_turn(commands, runtime):
     assert await runtime.store.cancelled(SessionKey("default", "s"), head.turn)
 
 
+async def test_a_message_that_interrupts_is_shown_to_whoever_is_attached(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+    head = await runtime.begin("s")
+    context, attempt = await runtime.begin_step(head)
+    await commands("send", "s", "stop that", "--mode", "interrupt")
+    attached = await commands.start("attach", "s")
+    async with asyncio.timeout(30):
+        shown = (await attached.stderr.readline()).decode()
+    await runtime.finish(head, context, attempt, "done")
+    await ended(attached)
+
+    assert shown == 'message "stop that" interrupts the turn.\n'
+
+
+async def test_a_mode_without_a_turn_to_stop_says_that_the_message_is_queued(commands, runtime):
+    await commands("run", "one", "--session", "s", "--detach")
+
+    ran = await commands("send", "s", "two", "--mode", "rollback")
+
+    assert ran.code == 0
+    assert "No turn is open that it could roll back; it is queued." in ran.err
+
+
 async def test_sessions_are_listed_and_shown(commands, runtime):
     await commands("run", "one", "--session", "s", "--detach")
     await runtime.work("s", "done")

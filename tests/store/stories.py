@@ -76,11 +76,11 @@ class Story:
     key: SessionKey
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def send(self, text: str = "hello", id_: str | None = None, **more: str) -> Accepted:
-        mode: Mode = "steer" if more.pop("mode", "queue") == "steer" else "queue"
-        inbound = Inbound(
-            id_ or f"m{next(self._ids)}", "message", user_text(text), mode, **more  # type: ignore[arg-type]
-        )  # fmt: skip
+    async def send(
+        self, text: str = "hello", id_: str | None = None, mode: Mode = "queue", **more: str
+    ) -> Accepted:
+        name = id_ or f"m{next(self._ids)}"
+        inbound = Inbound(name, "message", user_text(text), mode, **more)  # type: ignore[arg-type]
         return await self.store.accept(self.key, inbound)
 
     async def cancel(self, target: int | None = None, id_: str | None = None) -> Accepted:

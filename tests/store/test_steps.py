@@ -19,7 +19,8 @@ async def test_prepare_admits_steered_messages_and_leaves_queued_ones(story: Sto
     context = await story.prepare(turn)
     assert await story.transcript() == ["user: start", "user: now"]
     assert context.upto == 2
-    (admitted,) = await story.told("message_admitted")
+    opening, admitted = await story.told("message_admitted")
+    assert (opening.body["message_id"], opening.step) == ("m1", 1)
     assert (admitted.body["message_id"], admitted.step) == ("m3", 1)
     assert (await story.finish(turn)).more
 

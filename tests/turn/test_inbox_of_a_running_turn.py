@@ -37,8 +37,12 @@ async def test_steer_joins_at_the_next_step_and_queue_in_the_next_turn(made: Ben
         await made.closed(key)
 
     assert user_lines(await made.transcript(key)) == ["start", "now", "later"]
-    (admitted,) = [e for e in events if e.type == "message_admitted"]
-    assert (admitted.turn, admitted.step) == (1, 2)
+    admitted = [e for e in events if e.type == "message_admitted"]
+    assert [(e.body["message_id"], e.turn, e.step) for e in admitted] == [
+        ("m1", 1, 1),
+        ("m3", 1, 2),
+        ("m2", 2, 1),
+    ]
     assert [e.body["text"] for e in events if e.type == "turn_finished"] == ["steered", "queued"]
     roles = [message.role for message in await made.transcript(key)]
     assert roles == ["user", "assistant", "tool", "user", "assistant", "user", "assistant"]

@@ -58,7 +58,7 @@ class Inbound:
     agent: str | None = None
     model: str | None = None
     target: int | None = None
-    """The turn that a cancel is meant for; None means the open one."""
+    """The turn that a cancel is meant for; None means the open one. Messages name none."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from everturn.agents import AgentSpec
 from everturn.errors import IdempotencyConflict
 from everturn.events import Draft
 from everturn.messages import Text, UserMessage
@@ -22,6 +23,9 @@ from everturn_activities.wakeups import cancels
 
 PREVIEW_CHARACTERS = 200
 
+STOPPING = {"interrupt": "interrupt", "rollback": "roll back"}
+"""Modes of messages that end the open turn, and what they do to it."""
+
 _inbox = schema.inbox
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _BY_SENDER = Statement(
@@ -31,6 +35,16 @@ _WAITING = Statement(
     sa.select(_inbox)
     .where(_inbox.c.sid == _sid, _inbox.c.state == "waiting")
     .order_by(_inbox.c.position)
+)
+_HOW_MANY = Statement(
+    sa.select(sa.func.count()).where(
+        _inbox.c.sid == _sid, _inbox.c.state == "waiting", _inbox.c.kind == "message"
+    )
+)
+_WORKER_OF = Statement(
+    sa.select(schema.turns.c.agent, schema.specs.c.body)
+    .join(schema.specs, schema.specs.c.hash == schema.turns.c.spec_hash)
+    .where(schema.turns.c.sid == _sid, schema.turns.c.turn == sa.bindparam("of_turn"))
 )
 _INSERT = insert(_inbox)
 _SETTLE = Statement(
@@ -44,8 +58,8 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     """Commit `inbound` to the inbox under its sender's id, once.
 
     Only the sender that sets `wake_at` has to signal, so a thousand messages to a busy
-    session make one signal. Raises IdempotencyConflict when the id was used for another
-    content.
+    session make one signal. A message that interrupts or rolls back stops the open turn
+    here. Raises IdempotencyConflict when the id was used for another content.
     """
     session = LockedSession(tx, key)
     digest = _digest(inbound)
@@ -78,10 +92,14 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
         "newest_turn": session.turn,
         # Where a watcher starts to see all that follows from this.
         "cursor": f"{session.event_epoch}.{session.event_seq}",
+        "queued": 0,
+        "note": None,
     }
     if inbound.kind == "cancel":
         _aim_cancel(session, row)
-    session.tell(_announced(inbound, row))
+    else:
+        _place(session, row)
+    session.tell(_announced(session, inbound, row))
     _INSERT.run(tx.connection, row)
     wakes = row["state"] == "waiting" and session.wake_at is None
     if wakes:
@@ -96,11 +114,64 @@ def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
         waits = any(message["kind"] == "message" for message in waiting(session))
         row["target"] = session.open_turn or (session.turn + 1 if waits else session.turn)
     if row["target"] == session.open_turn:
-        session.cancel_turn = row["target"]
-        session.tx.told.add(cancels(session.key))
+        _stop_open_turn(session)
     elif row["target"] <= session.turn:
         row["state"] = "too_late"
     # Any other waits for its turn, which finds it when it opens.
+
+
+def _stop_open_turn(session: LockedSession) -> None:
+    assert session.open_turn is not None
+    session.cancel_turn = session.open_turn
+    session.tx.told.add(cancels(session.key))
+
+
+def _place(session: LockedSession, row: dict[str, Any]) -> None:
+    """Say where a message stands: its place among those that wait, and what it stops."""
+    waits: int = _HOW_MANY.scalar(session.tx.connection, {"of_sid": session.sid})
+    row["queued"] = waits + 1
+    turn, mode = session.open_turn, row["mode"]
+    if mode in STOPPING and turn is None:
+        row["note"] = f"No turn is open that it could {STOPPING[mode]}; it is queued."
+    elif mode in STOPPING:
+        row["target"] = turn
+        _stop_open_turn(session)
+    elif mode == "steer" and turn is not None and not can_join(session, row, turn):
+        row["note"] = (
+            f"Turn {turn} runs another agent or model than it names; it is queued for a turn"
+            " of its own."
+        )
+
+
+def can_join(session: LockedSession, row: dict[str, Any], turn: int) -> bool:
+    """Whether `turn` may work a steered message: it names no agent and no model but the turn's."""
+    if row["agent"] is None and row["model"] is None:
+        return True
+    runs = _WORKER_OF.one(session.tx.connection, {"of_sid": session.sid, "of_turn": turn})
+    model = AgentSpec.model_validate_json(runs.body).agent.model
+    return row["agent"] in (None, runs.agent) and row["model"] in (None, model)
+
+
+def next_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of the waiting messages `rows` that the next turn works, in order of acceptance.
+
+    They name the same agent and model as the first that stopped a turn, else as the first.
+    What stopped a turn overtakes messages for other agents; what was accepted after it
+    does not.
+    """
+    if not rows:
+        return []
+    lead = next((row for row in rows if row["target"] is not None), rows[0])
+    taken, overtaken = [], False
+    for row in rows:
+        alike = (row["agent"], row["model"]) == (lead["agent"], lead["model"])
+        if row["position"] > lead["position"] and (overtaken or not alike):
+            break
+        if alike:
+            taken.append(row)
+        else:
+            overtaken = True
+    return taken
 
 
 def waiting(session: LockedSession) -> list[dict[str, Any]]:
@@ -201,21 +272,31 @@ def _view(row: dict[str, Any], duplicate: bool) -> AcceptedView:
         duplicate=duplicate,
         turn=row["newest_turn"],
         cursor=row["cursor"],
-        status="too_late" if row["state"] == "too_late" else "accepted",
+        status=row["state"] if row["state"] in ("too_late", "rolled_back") else "accepted",
+        queued=row["queued"],
+        stops=row["target"] if row["kind"] == "message" else None,
+        note=row["note"],
     )
 
 
-def _announced(inbound: Inbound, row: dict[str, Any]) -> Draft:
+def _announced(session: LockedSession, inbound: Inbound, row: dict[str, Any]) -> Draft:
+    """What watchers are told; what means the open turn is told as an event of it."""
+    turn = session.open_turn or 0
     if inbound.kind == "cancel":
         body = {"id": inbound.id, "target": row["target"], "too_late": row["state"] == "too_late"}
-        return Draft(id=f"cancel/{inbound.id}", type="cancel_accepted", body=body)
+        turn = turn if row["target"] == turn else 0
+        return Draft(id=f"cancel/{inbound.id}", type="cancel_accepted", turn=turn, body=body)
     assert inbound.message is not None
     return Draft(
         id=f"message/{inbound.id}",
         type="message_accepted",
+        turn=0 if inbound.mode == "queue" else turn,
         body={
             "message_id": inbound.id,
             "mode": inbound.mode,
+            "queued": row["queued"],
+            "stops": row["target"],
+            "note": row["note"],
             "text": preview(inbound.message),
         },
     )

@@ -228,7 +228,8 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         first = connection.execute(
             sa.select(_i)
             .where(_i.c.sid == row.sid, _i.c.state == "waiting", _i.c.kind == "message")
-            .order_by(_i.c.position)
+            # As `inbox.next_up` chooses: what stopped a turn goes first.
+            .order_by(_i.c.target.is_(None), _i.c.position)
             .limit(1)
         ).first()
         if first is None:

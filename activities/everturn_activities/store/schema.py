@@ -81,15 +81,19 @@ inbox = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("agent", sa.Text),
     sa.Column("model", sa.Text),
+    # The turn that a cancel is meant for, or that a message stops.
     sa.Column("target", sa.Integer),
     sa.Column("tokens", sa.Integer, nullable=False, default=0),
-    # waiting, admitted (a message in a turn), consumed or too_late (a control)
+    # waiting, admitted (a message in a turn), rolled_back (with that turn), consumed or
+    # too_late (a control)
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("turn", sa.Integer),
     sa.Column("created_at", sa.Double, nullable=False),
     # What the sender was answered, for when it asks again.
     sa.Column("newest_turn", sa.Integer, nullable=False),
     sa.Column("cursor", sa.Text, nullable=False),
+    sa.Column("queued", sa.Integer, nullable=False, default=0),
+    sa.Column("note", sa.Text),
     sa.UniqueConstraint("sid", "sender_id"),
     sa.Index(None, "sid", "state"),
 )

@@ -40,6 +40,7 @@ from everturn_activities.store import (
     ledger,
     room,
     schema,
+    stops,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -172,7 +173,7 @@ def begin(
     else:
         rows = inbox.waiting(session)
         inbox.settle_controls(session, rows)
-        messages = _alike([row for row in rows if row["kind"] == "message"])
+        messages = inbox.next_up([row for row in rows if row["kind"] == "message"])
         if not messages:
             session.host_workflow_id = session.host_run_id = None
             session.save()
@@ -191,16 +192,6 @@ def begin(
     )
     session.save()
     return head
-
-
-def _alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first waiting messages that one turn can work: they name the same agent and model."""
-    alike = []
-    for row in rows:
-        if (row["agent"], row["model"]) != (rows[0]["agent"], rows[0]["model"]):
-            break
-        alike.append(row)
-    return alike
 
 
 def _open(
@@ -258,6 +249,16 @@ def _admit(session: LockedSession, row: dict[str, Any], turn: int, step: int, pa
     assert isinstance(message, UserMessage)
     session.append(message, turn, step, part, row["tokens"])
     inbox.settle(session, row, "admitted", turn)
+    session.tell(
+        Draft(
+            id=f"message/{row['sender_id']}/admitted",
+            type="message_admitted",
+            turn=turn,
+            # The first step reads what opened the turn.
+            step=step or 1,
+            body={"message_id": row["sender_id"]},
+        )
+    )
     if not session.title:
         session.title = title(message)
 
@@ -381,16 +382,8 @@ def prepare(
         if row["kind"] == "message" and row["mode"] == "steer" and not cancelled
     ]
     for part, row in enumerate(steered):
-        _admit(session, row, request.turn, request.step, part)
-        session.tell(
-            Draft(
-                id=f"message/{row['sender_id']}/admitted",
-                type="message_admitted",
-                turn=request.turn,
-                step=request.step,
-                body={"message_id": row["sender_id"]},
-            )
-        )
+        if inbox.can_join(session, row, request.turn):
+            _admit(session, row, request.turn, request.step, part)
     sections = None
     if frame is not None:
         if request.step == 1:
@@ -538,11 +531,12 @@ def _record_outcome(
     at = {"of_sid": session.sid, "of_turn": request.turn}
     # A turn that ends where it was resumed leaves the calls of its last step unanswered.
     append_results(session, request.turn, _LAST_STEP.scalar(connection, at) or 0)
-    reason = request.reason or _ERROR.scalar(connection, at)
+    outcome, reason = stops.outcome_of(session, request)
+    reason = reason or _ERROR.scalar(connection, at)
     if reason == UNUSABLE_SETTINGS:
         spec = AgentSpec.model_validate_json(_SPEC.scalar(connection, {"of_hash": spec_hash}))
         reason = spec.settings_error
-    if reason is None and request.outcome == "model_failed":
+    if reason is None and outcome == "model_failed":
         reason = "The model call was cut off too often: its workers ended while it ran."
     _END.run(
         connection,
@@ -550,10 +544,14 @@ def _record_outcome(
             "of_sid": session.sid,
             "of_turn": request.turn,
             "ended_at": session.tx.now,
-            "outcome": request.outcome,
+            "outcome": outcome,
             "reason": reason,
         },
     )
+    text = _final_text(session, request.turn, request.step)
+    if outcome == "rolled_back":
+        stops.roll_back(session, request.turn)
+        text = ""
     session.open_turn = None
     inputs, outputs, cost, ended, priced, begun = _USAGE.one(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
@@ -568,9 +566,9 @@ def _record_outcome(
             turn=request.turn,
             step=request.step,
             body={
-                "outcome": request.outcome,
+                "outcome": outcome,
                 "reason": reason,
-                "text": _final_text(session, request.turn, request.step),
+                "text": text,
                 "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
                 "cost_usd": (cost or 0.0) if priced == ended else None,
                 "steps": request.step,

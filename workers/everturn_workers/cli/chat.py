@@ -13,13 +13,19 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from everturn.client import Client
 from everturn.errors import UsageError
 from everturn.inputs import checked_text
+from everturn.session import Mode
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
 from everturn_workers.home import prepare
 from everturn_workers.settings import Settings
 
-HELP = "/quit ends the chat, /cancel ends the turn; Ctrl-C leaves the turn working."
+HELP = (
+    "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
+    " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
+    " what it said. /cancel ends the turn, /quit the chat; Ctrl-C leaves the turn working."
+)
+_MODES: dict[str, Mode] = {"/queue": "queue", "/interrupt": "interrupt", "/rollback": "rollback"}
 
 
 async def talk(
@@ -90,16 +96,25 @@ class _Conversation:
             accepted = await self._client.cancel(self._session)
             if accepted.status == "too_late":
                 say("No turn is open.")
+            return
+        command, _, rest = text.partition(" ")
+        if command in _MODES and rest:
+            await self._send(rest.strip(), _MODES[command], say)
         elif text == "/help" or (text.startswith("/") and " " not in text and "/" not in text[1:]):
             say(HELP)
         elif text:
-            await self._client.send(
-                self._session,
-                checked_text(text),
-                mode="steer" if self.working else "queue",
-                agent=self._settings.agent,
-                model=self._settings.model,
-            )
+            await self._send(text, "steer" if self.working else "queue", say)
+
+    async def _send(self, text: str, mode: Mode, say: Callable[[str], None]) -> None:
+        accepted = await self._client.send(
+            self._session,
+            checked_text(text),
+            mode=mode,
+            agent=self._settings.agent,
+            model=self._settings.model,
+        )
+        if accepted.note is not None:
+            say(accepted.note)
 
 
 def _history(home: Path) -> FileHistory:

@@ -51,6 +51,8 @@ class Page:
         )
         self._transcript = Transcript()
         self._started: dict[int, float] = {}
+        # How messages that a turn was told of while it ran are named on the page.
+        self._sent: dict[str, str] = {}
         # What of the current reply stands on the screen, and in which kind its last piece was.
         self._shown = ""
         self._kind = ""
@@ -94,6 +96,14 @@ class Page:
                 self._say(f"{before:,} tokens became {after:,}.", "compact", "yellow")
             case "compaction_undone":
                 self._say("The summarised messages are sent again.", "compact", "yellow")
+            case "message_accepted" if event.turn:
+                quoted = self._sent[body["message_id"]] = f'"{_preview(body.get("text", ""))}"'
+                self._say(body.get("note") or f"{quoted} {_WILL[body['mode']]}", "message", "cyan")
+            case "message_admitted" if (sent := self._sent.get(body["message_id"])) is not None:
+                self._say(f"{sent} joins at step {event.step}.", "message", "cyan")
+            case "message_rolled_back":
+                name = self._sent.get(body["message_id"], f"Message {body['message_id']}")
+                self._say(f"{name} is rolled back.", "message", "yellow")
             case "cancel_accepted":
                 self._say("The turn is asked to end.", "cancel ", "yellow")
             case "gap":
@@ -171,6 +181,12 @@ class Page:
             self._out.print()
 
 
+_WILL = {
+    "queue": "waits for the next turn.",
+    "steer": "waits for the next step.",
+    "interrupt": "interrupts the turn.",
+    "rollback": "rolls the turn back.",
+}
 _OF_REPLIES = ("superseded", "text_delta", "thinking_delta", "tool_call_delta", "step_started")
 
 

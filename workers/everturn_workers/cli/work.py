@@ -123,8 +123,11 @@ def send(
     session: options.SessionName,
     text: TaskText,
     mode: Annotated[
-        Literal["queue", "steer"],
-        typer.Option(help="After the running turn, or into it at its next step."),
+        Literal["queue", "steer", "interrupt", "rollback"],
+        typer.Option(
+            help="queue: after the running turn; steer: into it at its next step; interrupt:"
+            " end it and begin the next; rollback: also take back what it said."
+        ),
     ] = "queue",
     id: Annotated[  # noqa: A002
         str | None, typer.Option("--id", help="The message's id; one sent twice is worked once.")
@@ -151,6 +154,8 @@ def send(
             print_json(accepted.model_dump())
         else:
             print(accepted.cursor)
+            if accepted.note is not None:
+                _say(accepted.note)
             _say(f"Message {accepted.id} is kept; watch it with 'everturn attach {session}'.")
 
     asyncio.run(sent())

@@ -103,7 +103,8 @@ class Guard:
         """Why the body is not read, from the request's head alone."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if media_type != b"application/json":
+        # A form's body has a type; a request without a body has none.
+        if media_type != b"application/json" and not _is_empty(headers):
             return 415, "The body must be JSON; send 'Content-Type: application/json'.", {}
         if headers.get(b"content-encoding", b"identity").lower() != b"identity":
             return 415, "Compressed bodies are not taken; send the body as it is.", {}
@@ -136,6 +137,15 @@ class Guard:
             # What is left of the body would be taken for the next request.
             {"connection": "close"},
         )
+
+
+def _is_empty(headers: dict[bytes, bytes]) -> bool:
+    """Whether a request has no body, as its head says."""
+    return (
+        b"content-type" not in headers
+        and b"transfer-encoding" not in headers
+        and headers.get(b"content-length", b"0") == b"0"
+    )
 
 
 def _bytes_max(scope: Scope) -> int:

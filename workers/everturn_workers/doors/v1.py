@@ -41,6 +41,7 @@ from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
 
 EVENTS_PAGE = 1000
+_NO_CANCEL_BODY = CancelTurn()
 
 _SETTINGS = {"workspace", "agent", "model", "working_dir"}
 
@@ -196,7 +197,9 @@ def router(parts: Parts) -> APIRouter:
         return parts.streams.open(key, cursor, until_turn=turn or 0, over=over)
 
     @routes.post("/sessions/{id}/cancel", status_code=202)
-    async def cancel_turn(request: Request, session: Name, body: CancelTurn) -> AcceptedView:
+    async def cancel_turn(
+        request: Request, session: Name, body: CancelTurn = _NO_CANCEL_BODY
+    ) -> AcceptedView:
         name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
         inbound = Inbound(id=name, kind="cancel", target=body.turn)
         return await front.accept(key_of(request, session), inbound)

@@ -87,6 +87,8 @@ def upgrade() -> None:
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("newest_turn", sa.Integer(), nullable=False),
         sa.Column("cursor", sa.Text(), nullable=False),
+        sa.Column("queued", sa.Integer(), nullable=False),
+        sa.Column("note", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_inbox")),
         sa.UniqueConstraint("sid", "sender_id", name=op.f("uq_inbox_sid_sender_id")),
     )

@@ -1,0 +1,73 @@
+"""What stopped a turn from outside: how it is told, and what a rollback takes back."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.events import Draft
+from everturn.session import FinishTurn, OutcomeKind
+from everturn_activities.store import cuts, inbox, schema
+from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.statement import Statement
+
+_inbox = schema.inbox
+_of_sid = _inbox.c.sid == sa.bindparam("of_sid")
+_STOPS = Statement(
+    sa.select(_inbox)
+    .where(
+        _of_sid,
+        _inbox.c.target == sa.bindparam("of_turn"),
+        _inbox.c.state != "too_late",
+    )
+    .order_by(_inbox.c.position)
+)
+_ADMITTED = Statement(
+    sa.select(_inbox)
+    .where(_of_sid, _inbox.c.state == "admitted", _inbox.c.turn == sa.bindparam("of_turn"))
+    .order_by(_inbox.c.position)
+)
+
+_FIRST = Statement(
+    sa.select(sa.func.min(schema.messages.c.position)).where(
+        schema.messages.c.sid == sa.bindparam("of_sid"),
+        schema.messages.c.turn == sa.bindparam("of_turn"),
+    )
+)
+
+
+def outcome_of(session: LockedSession, request: FinishTurn) -> tuple[OutcomeKind, str | None]:
+    """The outcome of a turn that its workflow ends as `request` says, and the reason.
+
+    A workflow knows that its turn was stopped, not by whom: that is told here. A rollback
+    that was accepted while the turn was open holds, whatever the turn came to meanwhile.
+    """
+    if session.cancel_turn != request.turn:
+        return request.outcome, request.reason
+    stops = _STOPS.all(session.tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
+    for row in stops:
+        if row.mode == "rollback":
+            return "rolled_back", (
+                f"Message {row.sender_id!r} rolled the turn back; what its tools did stands."
+            )
+    if request.outcome == "cancelled" and stops and stops[0].mode == "interrupt":
+        return "cancelled", f"Message {stops[0].sender_id!r} interrupted the turn."
+    return request.outcome, request.reason
+
+
+def roll_back(session: LockedSession, turn: int) -> None:
+    """Take the messages of `turn` out of the context, and report those that it had admitted."""
+    of_turn = {"of_sid": session.sid, "of_turn": turn}
+    rows: list[Any] = _ADMITTED.all(session.tx.connection, of_turn)
+    # Only the open turn appends, so its messages are the last ones without a gap.
+    first = _FIRST.scalar(session.tx.connection, of_turn)
+    cuts.cut(session, "rollback", first, session.message_pos, turn)
+    for row in rows:
+        inbox.settle(session, row._asdict(), "rolled_back", turn)
+        session.tell(
+            Draft(
+                id=f"message/{row.sender_id}/rolled_back",
+                type="message_rolled_back",
+                turn=turn,
+                body={"message_id": row.sender_id},
+            )
+        )
