@@ -1,10 +1,14 @@
-"""Senders, runs, kills and zombies in any order: what must hold after each of their steps.
+"""Senders, stops, runs, kills and zombies in any order: what must hold after each of their steps.
+
+U4, B12: each accepted message is worked exactly once, or reported as rolled back.
 
 Temporal is played by its promises: at most one open run of a workflow, a signal is never
 lost, and a run cannot close over a signal that it has not seen.
 """
 
+import functools
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +25,7 @@ from hypothesis.stateful import (
 )
 from stories import ME, SPEC, count, price
 
+from everturn.agents import AgentSpec
 from everturn.budgets import Budget
 from everturn.errors import Fenced, StaleHost
 from everturn.messages import AssistantMessage, Text, ToolCall, user_text
@@ -34,6 +39,7 @@ from everturn.session import (
     ToolHead,
     TurnHead,
 )
+from everturn.views import AcceptedView
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
     Idle,
@@ -42,6 +48,7 @@ from everturn_activities.store import (
     budgets,
     inbox,
     model_journal,
+    reads,
     schema,
     turns,
 )
@@ -50,6 +57,13 @@ from everturn_activities.store.metering import Meter, Terms
 
 KEY = SessionKey("default", "s")
 TERMS = Terms(Meter(count, price), lambda connection: SPEC)
+
+
+@functools.cache
+def spec_of(agent: str) -> AgentSpec:
+    return SPEC.model_copy(update={"agent": SPEC.agent.model_copy(update={"name": agent})})
+
+
 T = TypeVar("T")
 
 
@@ -91,7 +105,10 @@ class Session(RuleBasedStateMachine):
         self.open: Run | None = None
         self.zombies: list[Run] = []
         self.calls_paid: dict[tuple[int, int], int] = {}
+        self.read: dict[sa.Table, list[Any]] = {}
         self.do(lambda tx: budgets.put(tx, KEY.tenant, "tenant", None, Budget(usd=1e6)))
+        self.to_roll_back: set[int] = set()
+        self.outcomes: dict[int, str] = {}
 
     def teardown(self) -> None:
         if hasattr(self, "engine"):
@@ -101,16 +118,25 @@ class Session(RuleBasedStateMachine):
 
     def do(self, change: Callable[[Tx], T]) -> T:
         self.now += 0.01
+        self.read.clear()
         with self.connection.begin():
             return change(Tx(self.connection, self.now))
 
     # Senders.
 
-    @rule(mode=st.sampled_from(["queue", "steer"]), crashes=st.booleans())
-    def send(self, mode: Any, crashes: bool) -> None:
+    @rule(
+        mode=st.sampled_from(["queue", "steer", "interrupt", "rollback"]),
+        agent=st.sampled_from([None, None, "default", "other"]),
+        crashes=st.booleans(),
+    )
+    def send(self, mode: Any, agent: str | None, crashes: bool) -> None:
         name = f"m{next(self.numbers)}"
-        self.sent.append(Inbound(name, "message", user_text(name), mode))
-        self.accept(self.sent[-1], crashes)
+        self.sent.append(Inbound(name, "message", user_text(name), mode, agent))
+        view = self.accept(self.sent[-1], crashes)
+        stops = mode in inbox.STOPPING and self.session.open_turn is not None
+        assert view.stops == (self.session.open_turn if stops else None)
+        if mode == "rollback" and stops:
+            self.to_roll_back.add(view.stops)
 
     @precondition(lambda self: self.sent)
     @rule(data=st.data())
@@ -122,10 +148,11 @@ class Session(RuleBasedStateMachine):
         target = None if ahead is None else max(self.session.turn + ahead, 0)
         self.accept(Inbound(f"c{next(self.numbers)}", "cancel", target=target), crashes)
 
-    def accept(self, inbound: Inbound, crashes: bool) -> None:
-        wake = self.do(lambda tx: inbox.accept(tx, KEY, inbound, 1)).wake
-        if wake is not None and not crashes:
+    def accept(self, inbound: Inbound, crashes: bool) -> AcceptedView:
+        accepted = self.do(lambda tx: inbox.accept(tx, KEY, inbound, 1))
+        if accepted.wake is not None and not crashes:
             self.signal_with_start()
+        return accepted.view
 
     def signal_with_start(self) -> None:
         if self.open is None:
@@ -224,10 +251,13 @@ class Session(RuleBasedStateMachine):
 
     def begin(self, run: Run) -> Any:
         request = BeginTurn(*KEY, KEY.workflow_id, run.id, run.previous)
-        begun = self.do(lambda tx: turns.begin(tx, request, SPEC, SPEC.hash, None))
+        with self.connection.begin():
+            named = reads.assignment(self.connection, KEY)
+        spec = spec_of(named.agent) if named is not None else SPEC
+        begun = self.do(lambda tx: turns.begin(tx, request, spec, spec.hash, None))
         if isinstance(begun, TakeoverNeeded) and run is self.open:
             # Temporal says that the host is closed: this run is the open one.
-            begun = self.do(lambda tx: turns.begin(tx, request, SPEC, SPEC.hash, begun))
+            begun = self.do(lambda tx: turns.begin(tx, request, spec, spec.hash, begun))
         return begun
 
     def prepare(self, run: Run) -> ContextHead:
@@ -318,22 +348,72 @@ class Session(RuleBasedStateMachine):
         return self.rows(schema.sessions)[0]
 
     def rows(self, table: sa.Table) -> list[Any]:
-        with self.connection.begin():
-            return list(self.connection.execute(sa.select(table).order_by(*table.primary_key)))
+        """All of `table`, read once after each transaction."""
+        if table not in self.read:
+            with self.connection.begin():
+                query = sa.select(table).order_by(*table.primary_key)
+                self.read[table] = list(self.connection.execute(query))
+        return self.read[table]
 
     @invariant()
     def a_message_is_in_the_transcript_exactly_when_it_is_admitted(self) -> None:
         texts = [text for _, text in self.users()]
         assert len(texts) == len(set(texts))
-        admitted = {r.sender_id for r in self.rows(schema.inbox) if r.state == "admitted"}
-        assert admitted == set(texts)
+        inbox_rows = self.rows(schema.inbox)
+        left_out = {text for position, text in self.users() if self.is_cut(position)}
+        assert {r.sender_id for r in inbox_rows if r.state == "rolled_back"} == left_out
+        admitted = {r.sender_id for r in inbox_rows if r.state == "admitted"}
+        assert admitted == set(texts) - left_out
 
     @invariant()
-    def messages_of_one_mode_are_admitted_in_order_of_acceptance(self) -> None:
+    def what_is_rolled_back_is_told_once_and_with_the_whole_of_its_turn(self) -> None:
+        told = [
+            json.loads(e.body)["message_id"]
+            for e in self.rows(schema.events)
+            if e.type == "message_rolled_back"
+        ]
+        rows = {r.sender_id: r for r in self.rows(schema.inbox)}
+        assert sorted(told) == sorted(n for n, r in rows.items() if r.state == "rolled_back")
+        fallen = {t.turn for t in self.rows(schema.turns) if t.outcome == "rolled_back"}
+        assert {row.turn for row in rows.values() if row.state == "rolled_back"} == fallen
+        # Held or to be held: a rollback that was accepted in time is never lost.
+        assert self.to_roll_back - fallen <= {self.session.open_turn}
+        for message in self.rows(schema.messages):
+            assert self.is_cut(message.position) == (message.turn in fallen)
+
+    @invariant()
+    def what_is_counted_is_what_is_sent(self) -> None:
+        rows = self.rows(schema.messages)
+        tokens = sum(row.tokens for row in rows if not self.is_cut(row.position))
+        assert self.session.message_tokens == tokens
+
+    @invariant()
+    def a_turn_has_one_outcome_which_is_told_once(self) -> None:
+        told = [e for e in self.rows(schema.events) if e.type == "turn_finished"]
+        outcomes = {t.turn: t.outcome for t in self.rows(schema.turns) if t.outcome is not None}
+        assert {e.turn: json.loads(e.body)["outcome"] for e in told} == outcomes
+        assert len(told) == len(outcomes)
+        assert outcomes.items() >= self.outcomes.items()
+        self.outcomes = outcomes
+
+    @invariant()
+    def messages_alike_are_admitted_in_order_of_acceptance(self) -> None:
         known = {r.sender_id: r for r in self.rows(schema.inbox)}
-        for mode in ("queue", "steer"):
-            places = [known[t].position for _, t in self.users() if known[t].mode == mode]
-            assert places == sorted(places)
+        groups: dict[tuple[str, str | None], list[int]] = {}
+        for _, text in self.users():
+            row = known[text]
+            groups.setdefault((row.mode, row.agent), []).append(row.position)
+        assert all(places == sorted(places) for places in groups.values())
+
+    @invariant()
+    def a_message_is_worked_by_the_agent_that_it_names(self) -> None:
+        workers = {t.turn: t.agent for t in self.rows(schema.turns)}
+        for row in self.rows(schema.inbox):
+            if row.kind == "message" and row.turn is not None and row.agent is not None:
+                assert workers[row.turn] == row.agent
+
+    def is_cut(self, position: int) -> bool:
+        return any(cut.first <= position <= cut.last for cut in self.rows(schema.cuts))
 
     @invariant()
     def at_most_one_turn_is_open_and_the_session_names_it(self) -> None:
@@ -402,6 +482,8 @@ class Session(RuleBasedStateMachine):
         row = self.session
         assert (row.open_turn, row.host_run_id) == (None, None)
         assert {m.id for m in self.sent} == {text for _, text in self.users()}
+        states = {r.sender_id: r.state for r in self.rows(schema.inbox) if r.kind == "message"}
+        assert set(states.values()) <= {"admitted", "rolled_back"}
         assert all(turn.outcome is not None for turn in self.rows(schema.turns))
 
 
