@@ -13,6 +13,7 @@
         ModelRefused                 nobody can repair it by waiting: key, request, policy
         ContextOverflow              the request is longer than the model's window
         ModelUnavailable             time can repair it: limits, overload, network
+          ModelRateLimited           the provider's limit is used up for now
           ModelUnreachable           nothing answers at the endpoint's address
       ToolFailed                     a tool says why it could not, in words for the model
       StaleHost                      another run hosts this session now
@@ -82,6 +83,10 @@ class ModelUnavailable(ModelError):
 
 class ToolFailed(EverturnError):
     """Raised by a tool: the model is told the message as it stands."""
+
+
+class ModelRateLimited(ModelUnavailable):
+    pass
 
 
 class ModelUnreachable(ModelUnavailable):

@@ -180,6 +180,7 @@ class BegunStep:
     `calls` are the tool calls still to be run. `refused`: nobody can repair the call.
     `blocked`: a budget does not let it begin, and the step is to be begun again after
     `wait_seconds`, or once the session is woken.
+    `begin_again`: nothing is prepared, and the step is to be begun anew after the wait.
     """
 
     context: ContextHead
@@ -187,6 +188,7 @@ class BegunStep:
     refused: bool = False
     wait_seconds: float = 0.0
     blocked: Blocking | None = None
+    begin_again: bool = False
 
 
 @dataclass(frozen=True)

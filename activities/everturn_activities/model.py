@@ -10,21 +10,23 @@ from typing import Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everturn.agents import AgentSpec
+from everturn.agents import AgentSpec, Candidate
 from everturn.context.compose import Context, compose
 from everturn.context.window import Frame
 from everturn.errors import Fenced, ModelUnavailable, StaleHost, TurnCancelled
 from everturn.messages import AssistantMessage, ToolMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities import recovery
+from everturn_activities.admission import Admission, Admitted, GivenUp, failed, replied
 from everturn_activities.candidates import Candidates, addressed
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Reply, Usage
+from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
-from everturn_activities.store import Blocked, Caller, CallStarted, Store
+from everturn_activities.store import Blocked, Caller, CallFailure, CallStarted, Store
 
 SWITCH_SECONDS = 0.01
 """A switch waits for nothing; 0 would mean the server's own pause."""
@@ -34,6 +36,7 @@ CALLS_MAX = 128
 
 class GatewayChoice(Protocol):
     def for_context(self, context: Context) -> ModelGateway: ...
+    def route(self, candidate: Candidate) -> Route: ...
 
 
 class Prices(Protocol):
@@ -57,6 +60,14 @@ class CallFailed(Exception):  # noqa: N818 - a recorded outcome, not a fault of 
         self.pause_seconds = pause_seconds
 
 
+class MustWait(Exception):  # noqa: N818 - nothing has failed
+    """The call may not begin yet."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("The governor lets the call begin later.")
+        self.seconds = seconds
+
+
 @dataclass(frozen=True)
 class _Ended:
     message: AssistantMessage
@@ -75,6 +86,7 @@ class ModelActivities:
         candidates: Candidates,
         placements: Placements,
         watch: CancelWatch,
+        admission: Admission,
         worker: str,
     ) -> None:
         self._store = store
@@ -85,6 +97,7 @@ class ModelActivities:
         self._candidates = candidates
         self._placements = placements
         self._watch = watch
+        self._admission = admission
         self._worker = worker
         self._flights = Flights()
 
@@ -94,6 +107,13 @@ class ModelActivities:
         async with heartbeating():
             try:
                 return await self.reply(context)
+            except MustWait as wait:
+                # Waiting is done by the server, and is no failure of the call's.
+                raise ApplicationError(
+                    str(wait),
+                    type="GovernorWait",
+                    next_retry_delay=timedelta(seconds=wait.seconds),
+                ) from None
             except CallFailed as failed:
                 raise ApplicationError(
                     str(failed),
@@ -103,7 +123,8 @@ class ModelActivities:
                 ) from None
 
     async def reply(self, context: ContextHead) -> StepHead:
-        """From the journal where it is paid for, else from the provider; or CallFailed."""
+        """From the journal where it is paid for, else from the provider; or CallFailed or
+        MustWait."""
         call = (context.tenant, context.session, context.turn, context.step)
         return await self._flights.join(call, lambda: self._call(context))
 
@@ -114,20 +135,43 @@ class ModelActivities:
         return await self._store.begin_inline_step(request, model, self._caller(), frame)
 
     async def _call(self, context: ContextHead) -> StepHead:
-        spec = await self._store.spec(SessionKey(context.tenant, context.session), context.turn)
-        begun = await self._store.begin_model_call(context, spec.agent.model, self._caller())
+        key = SessionKey(context.tenant, context.session)
+        spec = await self._store.spec(key, context.turn)
+        model = spec.agent.model
+        asked = await self._admission.ask(
+            key, context.turn, context.step, spec, model, context.tokens
+        )
+        if isinstance(asked, Wait):
+            raise MustWait(asked.seconds)
+        if isinstance(asked, GivenUp):
+            begun = await self._store.begin_model_call(context, model, self._caller())
+            return await self.give_up(context, begun, asked)
+        async with asked as admitted:
+            begun = await self._store.begin_model_call(context, model, self._caller())
+            if isinstance(begun, StepHead):
+                return begun
+            if isinstance(begun, Blocked):
+                raise CallFailed("BudgetBlocked", True, 0.0)
+            return await self.make(context, begun, admitted)
+
+    async def give_up(
+        self, context: ContextHead, begun: CallStarted | StepHead | Blocked, given_up: GivenUp
+    ) -> StepHead:
+        """Leave a model that fails without calling it, unless the reply is there."""
         if isinstance(begun, StepHead):
             return begun
         if isinstance(begun, Blocked):
             raise CallFailed("BudgetBlocked", True, 0.0)
-        return await self.make(context, begun)
+        failure = CallFailure(given_up.reason, 1, given_up.next_model)
+        after = await self._store.fail_model_call(context, begun.attempt, failure)
+        raise CallFailed("ModelUnavailable", after.then == "end", SWITCH_SECONDS)
 
     def _caller(self) -> Caller:
         info = activity.info()
         token = None if info.is_local else info.task_token
         return Caller(self._worker, secrets.token_hex(8), token)
 
-    async def make(self, context: ContextHead, begun: CallStarted) -> StepHead:
+    async def make(self, context: ContextHead, begun: CallStarted, admitted: Admitted) -> StepHead:
         """Make the call that has begun, and journal what comes of it."""
         key = SessionKey(context.tenant, context.session)
         spec = await self._store.spec(key, context.turn)
@@ -143,10 +187,13 @@ class ModelActivities:
             raise
         except Exception as error:
             # Whatever a gateway raises ends this attempt only, and is told in plain words.
+            admitted.ending = failed(error)
             await writer.close()
             raise await self._failed(context, spec, begun, error) from None
         finally:
             await writer.stop()
+        if ended.stop != "cancelled":
+            admitted.ending = replied(ended.usage)
         head = await self._head(context, spec, ended)
         recorded = await self._store.complete_model_call(
             context,

@@ -11,9 +11,11 @@ from dataclasses import replace
 from temporalio import activity
 
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
+from everturn_activities.admission import Admission, GivenUp
 from everturn_activities.candidates import Candidates
 from everturn_activities.flights import Flights
 from everturn_activities.frames import Frames
+from everturn_activities.governor import Wait
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.store import Blocked, Store
@@ -31,6 +33,7 @@ class StepActivities:
         candidates: Candidates,
         placements: Placements,
         frames: Frames,
+        admission: Admission,
         models: ModelActivities,
         tools: ToolActivities,
     ) -> None:
@@ -38,6 +41,7 @@ class StepActivities:
         self._candidates = candidates
         self._frames = frames
         self._placements = placements
+        self._admission = admission
         self._models = models
         self._tools = tools
         self._flights = Flights()
@@ -71,15 +75,28 @@ class StepActivities:
                     if blocked is not None:
                         return _held_up(context, blocked)
                 return BegunStep(context)
-        context, begun = await self._models.begin_inline(request, model, frame)
-        if begun is None:
-            return BegunStep(context)
-        if isinstance(begun, Blocked):
-            return _held_up(context, begun)
+        asked = await self._admission.ask(key, request.turn, request.step, spec, model)
+        if isinstance(asked, Wait):
+            return _begin_again(request, asked.seconds)
         try:
-            reply = begun
-            if not isinstance(reply, StepHead):
-                reply = await self._models.make(context, reply)
+            if isinstance(asked, GivenUp):
+                context, begun = await self._models.begin_inline(request, model, frame)
+                if begun is None:
+                    return BegunStep(context)
+                if isinstance(begun, Blocked):
+                    return _held_up(context, begun)
+                reply = await self._models.give_up(context, begun, asked)
+            else:
+                async with asked as admitted:
+                    context, begun = await self._models.begin_inline(request, model, frame)
+                    if begun is None:
+                        return BegunStep(context)
+                    if isinstance(begun, Blocked):
+                        return _held_up(context, begun)
+                    if isinstance(begun, StepHead):
+                        reply = begun
+                    else:
+                        reply = await self._models.make(context, begun, admitted)
         except CallFailed as failed:
             return BegunStep(context, None, failed.refused, failed.pause_seconds)
         return BegunStep(context, await self._run_inline(context, reply))
@@ -108,3 +125,11 @@ def _held_up(context: ContextHead, blocked: Blocked) -> BegunStep:
     # Those that wait for one budget do not all look again at one moment.
     wait = random.uniform(0.5, 1.5) * BUDGET_SECONDS  # noqa: S311
     return BegunStep(context, wait_seconds=wait, blocked=blocked.how)
+
+
+def _begin_again(request: PrepareStep, seconds: float) -> BegunStep:
+    """A step that nothing is recorded of yet: what arrives during the wait joins it."""
+    nothing = ContextHead(
+        request.tenant, request.session, request.turn, request.step, request.epoch, 0, 0, "inline"
+    )
+    return BegunStep(nothing, wait_seconds=seconds, begin_again=True)

@@ -10,12 +10,14 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError
 
+from everturn.agents import Candidate
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
 from everturn.session import Mode, SessionKey
 from everturn.views import AcceptedView
 from everturn_activities.gateways import ModelGateway
 from everturn_activities.gateways.scripted import Script, ScriptedGateway
+from everturn_activities.governor import Route
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.workspaces import Workspaces
 from everturn_workers.front import Front
@@ -34,6 +36,9 @@ class OneGateway:
 
     def for_context(self, context: object) -> ModelGateway:
         return self.gateway
+
+    def route(self, candidate: Candidate) -> Route:
+        return Route("the-key", "the-provider", candidate.model)
 
 
 @dataclass

@@ -13,6 +13,10 @@ from everturn.errors import UsageError
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn_activities import tokens
 from everturn_activities.event_log.sql import SqlEventLog
+from everturn_activities.governor import Governor
+from everturn_activities.governor.limits import Limits
+from everturn_activities.governor.quick import QuickGovernor
+from everturn_activities.governor.sql import SqlGovernor
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.wakeups import WakeUps
@@ -30,6 +34,7 @@ class Runtime:
     store: SqlStore
     events: SqlEventLog
     wakeups: WakeUps
+    governor: QuickGovernor
 
 
 @asynccontextmanager
@@ -42,9 +47,12 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     store = SqlStore(database, count_tokens)
     # The encoding takes half a second to load: beside the start, not in the first message.
     asyncio.get_running_loop().run_in_executor(None, tokens.warm)
+    limits = Limits(settings.provider_limits)
+    governor = QuickGovernor(_governor(settings, database, limits), limits)
     try:
-        yield Runtime(store, SqlEventLog(database, wakeups), wakeups)
+        yield Runtime(store, SqlEventLog(database, wakeups), wakeups, governor)
     finally:
+        await governor.close()
         await store.close()
         await wakeups.close()
         leave_socket_dir(settings.store_url)
@@ -61,6 +69,15 @@ async def _listening(store_url: str) -> WakeUps:
             if tried == LISTENS_MAX:
                 raise
     raise AssertionError
+
+
+def _governor(settings: Settings, database: SqliteDatabase, limits: Limits) -> Governor:
+    if settings.redis_url is None:
+        return SqlGovernor(database, limits)
+    # Imported late: the client takes a tenth of a second.
+    from everturn_activities.governor.redis import RedisGovernor
+
+    return RedisGovernor(settings.redis_url.get_secret_value(), limits)
 
 
 def count_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -35,13 +36,21 @@ class ScriptedModel:
     """The endpoint as an ASGI application.
 
     `log` receives a JSON line when a request arrives and one when its reply was sent
-    whole. `delay_ms` passes before each reply.
+    whole. `delay_ms` passes before each reply. More requests than `per_second` within any
+    second are refused, as providers do.
     """
 
-    def __init__(self, script: Script, log: TextIO | None = None, delay_ms: float = 0) -> None:
+    def __init__(
+        self,
+        script: Script,
+        log: TextIO | None = None,
+        delay_ms: float = 0,
+        per_second: int | None = None,
+    ) -> None:
         self._script = script
         self._log = log
         self._delay_seconds = delay_ms / 1000
+        self._window = _Window(per_second) if per_second is not None else None
         self._requests = 0
         self._asked: dict[str, int] = {}
         self._held: dict[str, int] = {}
@@ -79,6 +88,12 @@ class ScriptedModel:
             "messages": len(request["messages"]),
         }
         self._tell("received", told)
+        if self._window is not None and (seconds := self._window.refuses(time.monotonic())):
+            self._tell("refused", told)
+            error = {"message": "Too many requests in a second.", "type": "rate_limit_exceeded"}
+            headers = [(b"retry-after-ms", f"{1000 * seconds:.0f}".encode())]
+            await _answer(send, 429, {"error": error}, headers)
+            return
         reply = self._script.reply(place)
         if reply is None:
             message = f"The script has no reply at position {place.position}."
@@ -157,6 +172,23 @@ class ScriptedModel:
         if self._log is not None:
             self._log.write(json.dumps({"event": event, "time": time.time(), **told}) + "\n")
             self._log.flush()
+
+
+class _Window:
+    """The requests that were taken within the last second."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: deque[float] = deque()
+
+    def refuses(self, now: float) -> float:
+        """For how many seconds another request is refused; 0 where it is taken."""
+        while self._taken and self._taken[0] <= now - 1:
+            self._taken.popleft()
+        if len(self._taken) >= self._most:
+            return self._taken[0] + 1 - now
+        self._taken.append(now)
+        return 0.0
 
 
 async def _body(receive: Receive) -> bytes:
@@ -276,7 +308,13 @@ def _event(data: Any) -> bytes:
     return b"".join((b"data: ", orjson.dumps(data), b"\n\n"))
 
 
-async def serve(script: Script, port: int, log: TextIO | None, delay_ms: float) -> None:
+async def serve(
+    script: Script,
+    port: int,
+    log: TextIO | None,
+    delay_ms: float,
+    per_second: int | None = None,
+) -> None:
     """Serve until the process is told to end; says where once it listens."""
     # asyncio turns Nagle's delay of 40 ms off only for sockets that name their protocol.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -284,7 +322,7 @@ async def serve(script: Script, port: int, log: TextIO | None, delay_ms: float) 
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
     config = uvicorn.Config(
-        ScriptedModel(script, log, delay_ms),
+        ScriptedModel(script, log, delay_ms, per_second),
         lifespan="off",
         log_level="error",
         access_log=False,
@@ -303,6 +341,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--log", type=Path, help="where to write a JSON line for each request")
     parser.add_argument("--delay-ms", type=float, default=0, help="a pause before each reply")
+    parser.add_argument("--per-second", type=int, help="refuse more requests with HTTP 429")
     flags = parser.parse_args()
     try:
         script = read_script(flags.script.read_bytes())
@@ -310,7 +349,7 @@ def main() -> None:
     except (UsageError, OSError) as error:
         sys.exit(f"{error}")
     try:
-        asyncio.run(serve(script, flags.port, log, flags.delay_ms))
+        asyncio.run(serve(script, flags.port, log, flags.delay_ms, flags.per_second))
     except OSError as error:
         sys.exit(f"Port {flags.port} cannot be opened: {error.strerror}; choose another --port.")
     except KeyboardInterrupt:

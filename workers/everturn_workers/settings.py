@@ -12,10 +12,12 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
 from everturn.errors import UsageError
+from everturn_activities.governor.limits import ProviderLimits
 
 PORT = 7430
 
@@ -28,8 +30,10 @@ class Settings(BaseSettings):
     """What a process runs under; each field is also `EVERTURN_<NAME>`.
 
     `temporal_address` and `database_url` unset mean the embedded server and the SQLite
-    file in `home`. `placement` forces every call inline or queued; `auto` decides by
-    what is known of the call.
+    file in `home`; `redis_url` set shares the governor's state between machines.
+    `provider_limits` are by provider: its address such as `api.openai.com`,
+    its name such as `anthropic`, or `*`. `placement` forces every call inline or queued;
+    `auto` decides by what is known of the call.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERTURN_", extra="ignore")
@@ -50,6 +54,8 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     unsafe_commands: bool = False
     history_events_max: int = Field(default=0, ge=0)
+    redis_url: SecretStr | None = None
+    provider_limits: dict[str, ProviderLimits] = Field(default_factory=dict)
 
     @property
     def store_url(self) -> str:
@@ -85,8 +91,14 @@ def read_settings(**flags: object) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
+        variable = f"EVERTURN_{str(first['loc'][0]).upper()}"
         raise UsageError(
-            f"Setting {name!r} is wrong: {first['msg']}; set EVERTURN_{name.upper()} or the flag."
+            f"Setting {name!r} is wrong: {first['msg']}; set {variable} or the flag."
+        ) from None
+    except SettingsError:
+        raise UsageError(
+            "EVERTURN_PROVIDER_LIMITS is no JSON object such as"
+            ' {"api.openai.com": {"requests_per_minute": 500}}; mend or unset it.'
         ) from None
     except ValueError as error:
         raise UsageError(f"config.toml cannot be read: {error}; mend or remove it.") from None

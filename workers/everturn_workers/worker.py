@@ -20,6 +20,7 @@ from temporalio.worker import Worker
 
 from everturn.errors import RuntimeUnavailable
 from everturn_activities import prices, tokens
+from everturn_activities.admission import Admission
 from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
 from everturn_activities.flights import CancelWatch
@@ -81,7 +82,8 @@ async def running_worker(
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
     turns = TurnActivities(runtime.store, workspaces, waker)
-    candidates = Candidates(prices)
+    candidates = Candidates(prices, runtime.governor)
+    admission = Admission(runtime.store, runtime.governor, candidates, gateways)
     models = ModelActivities(
         runtime.store,
         runtime.events,
@@ -91,6 +93,7 @@ async def running_worker(
         candidates,
         placements,
         watch,
+        admission,
         instance,
     )
     frames = Frames(lambda text: tokens.count_text(text, TOKENS_OF), prices.window)
@@ -104,7 +107,7 @@ async def running_worker(
         instance,
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
-    steps = StepActivities(runtime.store, candidates, placements, frames, models, tools)
+    steps = StepActivities(runtime.store, candidates, placements, frames, admission, models, tools)
     everywhere: dict[str, Any] = {
         "client": client,
         "interceptors": [Discreet()],
@@ -119,6 +122,9 @@ async def running_worker(
         stack.enter_context(WorkerLock(run_dir, instance))
         reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
         await reconciler.look()
+        await runtime.governor.look()
+        governing = asyncio.create_task(runtime.governor.run())
+        stack.push_async_callback(_ended, governing)
         turn_worker = await stack.enter_async_context(
             Worker(
                 task_queue=queue,

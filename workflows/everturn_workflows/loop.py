@@ -34,8 +34,7 @@ class TurnLoop:
 
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
-        begun_at = self.turn.step
-        waited = False
+        begun_at, waited = self.turn.step, False
         while (ended := limits.ended(self.turn)) is None:
             # A run that took no step and did not wait would continue as new for ever.
             if (self.turn.step > begun_at or waited) and too_long():
@@ -44,6 +43,10 @@ class TurnLoop:
             step = await calls.begin_step(self.turn, self._tried == self.turn.step + 1)
             if step.context.cancelled:
                 self.turn = self.turn.cancelling()
+                continue
+            if step.begin_again:
+                await self._pause(step.wait_seconds)
+                waited = True
                 continue
             if step.context.compaction:
                 await self._compact(step.context)
@@ -78,17 +81,21 @@ class TurnLoop:
             await workflow.wait_condition(lambda: self.woken)
             await self._check_inbox([])
         else:
-            await self._attend([asyncio.create_task(asyncio.sleep(step.wait_seconds))])
+            await self._pause(step.wait_seconds)
         return True
 
     async def _call_model(self, step: BegunStep) -> StepHead | None:
         """The reply of a call that is not inline, or failed so; None once it is cancelled."""
         if step.wait_seconds:
-            await self._attend([asyncio.create_task(asyncio.sleep(step.wait_seconds))])
+            await self._pause(step.wait_seconds)
         if self.turn.cancelled:
             return None
         reply: StepHead | None = (await self._attend([calls.call_model(step.context)]))[0]
         return reply
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait on a timer of the server's: it outlives any worker and holds no place in one."""
+        await self._attend([asyncio.create_task(asyncio.sleep(seconds))])
 
     async def _compact(self, context: ContextHead, forced: bool = False) -> bool:
         """Make room before a step. Whether anything was cut; the step is then begun again."""

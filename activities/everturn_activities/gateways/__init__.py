@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 from everturn.context.compose import Context
 from everturn.messages import AssistantMessage
 
+OPENAI_URL = "https://api.openai.com/v1"
+
 
 @dataclass(frozen=True)
 class TextDelta:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from everturn.context.compose import Context
 from everturn.errors import ModelRefused
-from everturn_activities.gateways import Delta, Reply, Usage
+from everturn_activities.gateways import OPENAI_URL, Delta, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator, loads
 from everturn_activities.gateways.failures import (
     Called,
@@ -28,7 +28,6 @@ from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
 from everturn_activities.gateways.wire import REASONING_FIELDS, wire_messages, wire_tool
 
-OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 30.0
 DRAIN_SECONDS = 0.5

@@ -1,11 +1,15 @@
 """Which gateway serves a model, and whether any does."""
 
 import difflib
+import hashlib
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
+from everturn.agents import Candidate
 from everturn.context.compose import Context
 from everturn.errors import UnknownModel
-from everturn_activities.gateways import ModelGateway
+from everturn_activities.gateways import OPENAI_URL, ModelGateway
+from everturn_activities.governor import Route
 from everturn_activities.prices import model_entry, providers
 
 _SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
@@ -21,6 +25,15 @@ class Gateways:
         self._environ = environ
         self._chat_completions: ModelGateway | None = None
         self._litellm: ModelGateway | None = None
+        self._routes: dict[tuple[str, str | None, str | None], Route] = {}
+
+    def route(self, candidate: Candidate) -> Route:
+        """Where a call goes, and on whose account, as far as that is known beforehand."""
+        place = (candidate.model, candidate.base_url, candidate.api_key_variable)
+        known = self._routes.get(place)
+        if known is None:
+            known = self._routes[place] = self._found_route(candidate)
+        return known
 
     def for_context(self, context: Context) -> ModelGateway:
         """Raises UnknownModel where no provider serves the context's model."""
@@ -43,6 +56,19 @@ class Gateways:
                 secrets=lambda: _secrets(self._environ), key=self._environ.get
             )
         return self._litellm
+
+    def _found_route(self, asked: Candidate) -> Route:
+        provider = provider_of(asked.model) or ""
+        host = provider
+        names = _account(self._environ, provider)
+        if asked.base_url is not None or provider == "openai":
+            host = _host(asked.base_url or self._environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+            names = ["OPENAI_API_KEY"]
+        if asked.api_key_variable is not None:
+            names = [asked.api_key_variable]
+        keys = [self._environ.get(name, "") for name in names]
+        told = "\0".join((host, *keys))
+        return Route(hashlib.sha256(told.encode()).hexdigest()[:16], host, asked.model)
 
     async def close(self) -> None:
         for gateway in (self._chat_completions, self._litellm):
@@ -79,6 +105,19 @@ def provider_of(model: str) -> str | None:
     entry = model_entry(model)
     provider = str(entry.get("litellm_provider", "")) if entry else ""
     return provider if provider in providers() else None
+
+
+def _host(url: str) -> str:
+    """The address in `url`, without a person and a password before it."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
+
+
+def _account(environ: Mapping[str, str], provider: str) -> list[str]:
+    """The variables of secrets whose names begin with the provider's."""
+    prefix = provider.upper().removesuffix("_AI")
+    return sorted(
+        name for name in environ if name.startswith(prefix) and name.endswith(_SECRET_ENDINGS)
+    )
 
 
 def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:

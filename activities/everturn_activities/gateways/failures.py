@@ -10,6 +10,7 @@ from typing import Any
 from everturn.errors import (
     ContextOverflow,
     ModelError,
+    ModelRateLimited,
     ModelRefused,
     ModelStalled,
     ModelUnavailable,
@@ -79,7 +80,8 @@ def from_answer(
             " Top up the account or use another key."
         )
     if status in _WAITABLE or status >= 500:
-        return ModelUnavailable(
+        kind = ModelRateLimited if status == 429 else ModelUnavailable
+        return kind(
             f"{host} cannot serve model {model} now (HTTP {status}){detail}",
             retry_after_seconds=retry_after_seconds(headers or {}),
         )

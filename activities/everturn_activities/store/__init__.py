@@ -162,6 +162,14 @@ class Blocked:
 
 
 @dataclass(frozen=True)
+class StepStanding:
+    """Where a step stands: whether its reply is paid for, and which model is to answer."""
+
+    replied: bool = False
+    model: str | None = None
+
+
+@dataclass(frozen=True)
 class StoredCall:
     """A tool call as journaled."""
 
@@ -317,6 +325,12 @@ class Store(Protocol):
     async def cancel_compaction(self, request: Compact, attempt: int) -> None: ...
     async def ask_compaction(self, key: SessionKey) -> None: ...
     async def undo_compaction(self, key: SessionKey) -> Cut: ...
+
+    async def standing(self, key: SessionKey, turn: int, step: int) -> StepStanding: ...
+
+    async def tell_waiting(self, key: SessionKey, turn: int, step: int, text: str) -> None:
+        """Tell why the step's next attempt waits, once."""
+        ...
 
     # The journal of tool calls.
     async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...

@@ -19,7 +19,9 @@ from everturn_activities.store import (
     Caller,
     CallFailure,
     CallStarted,
+    StepStanding,
     ledger,
+    reads,
     schema,
     tool_journal,
 )
@@ -328,6 +330,34 @@ def fail_model_call(
     )
     session.save()
     return after
+
+
+def standing(connection: sa.Connection, key: SessionKey, turn: int, step: int) -> StepStanding:
+    """Whether the step's reply is paid for, and which model is to answer it."""
+    at = {"of_sid": reads.sid_of(connection, key), "of_turn": turn, "of_step": step}
+    row = _STEP.first(connection, at)
+    if row is None:
+        return StepStanding()
+    return StepStanding(row.state == "done", row.model or None)
+
+
+def tell_waiting(tx: Tx, key: SessionKey, turn: int, step: int, text: str) -> None:
+    """Tell why the step's next attempt has not begun, once for each attempt."""
+    session = LockedSession(tx, key)
+    if session.open_turn != turn:
+        return
+    row = _STEP.first(tx.connection, {"of_sid": session.sid, "of_turn": turn, "of_step": step})
+    attempt = row.attempt + 1 if row is not None else 1
+    draft = Draft(
+        id=f"turn/{turn}/step/{step}/attempt/{attempt}/waits",
+        type="status",
+        turn=turn,
+        step=step,
+        attempt=attempt,
+        body={"text": text},
+    )
+    tell_once(session, [draft])
+    session.save()
 
 
 def step_head(text: str) -> StepHead:

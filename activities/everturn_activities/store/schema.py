@@ -340,3 +340,46 @@ budget_asks = sa.Table(
     sa.UniqueConstraint("sid", "turn", "account", "unit", "limit"),
     sa.Index(None, "account", "state"),
 )
+
+# The governor: what is shared by all calls under one provider key, and who waits for it.
+governor_keys = sa.Table(
+    "governor_keys",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("provider", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Double, nullable=False),
+)
+
+governor_waiters = sa.Table(
+    "governor_waiters",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("tag", sa.Double, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("since", sa.Double, nullable=False),
+    sa.Column("due", sa.Double, nullable=False),
+    sa.Column("line", sa.Text, nullable=False),  # rate, busy, open
+    sa.Index(None, "key", "tag", "number"),
+)
+
+governor_leases = sa.Table(
+    "governor_leases",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+)
+
+# One circuit breaker for each model at a provider, whichever key its calls go under.
+governor_breakers = sa.Table(
+    "governor_breakers",
+    metadata,
+    sa.Column("provider", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("changed_at", sa.Double, nullable=False),
+)

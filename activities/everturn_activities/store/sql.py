@@ -49,6 +49,7 @@ from everturn_activities.store import (
     Inbound,
     SessionSettings,
     SpecNeeded,
+    StepStanding,
     StoredCall,
     TakeoverNeeded,
     ToolInterrupted,
@@ -412,6 +413,14 @@ class SqlStore:
 
     async def undo_compaction(self, key: SessionKey) -> Cut:
         return await self._database.write(lambda tx: compactions.undo(tx, key))
+
+    async def standing(self, key: SessionKey, turn: int, step: int) -> StepStanding:
+        return await self._database.read(
+            lambda connection: model_journal.standing(connection, key, turn, step)
+        )
+
+    async def tell_waiting(self, key: SessionKey, turn: int, step: int, text: str) -> None:
+        await self._database.write(lambda tx: model_journal.tell_waiting(tx, key, turn, step, text))
 
     # The journal of tool calls.
 

@@ -11,6 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     _create_budgets()
+    _create_governor()
     op.create_table(
         "beginnings",
         sa.Column(
@@ -294,6 +295,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _drop_governor()
     _drop_budgets()
     op.drop_table("turns")
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
@@ -424,3 +426,58 @@ def _amounts(*kinds: str, nullable: bool = False) -> list[sa.Column[int]]:
         for kind in kinds
         for unit in ("usd", "tokens", "steps", "seconds")
     ]
+
+
+def _create_governor() -> None:
+    op.create_table(
+        "governor_breakers",
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("changed_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("provider", "model", name=op.f("pk_governor_breakers")),
+    )
+    op.create_table(
+        "governor_keys",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("provider", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("changed_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("key", name=op.f("pk_governor_keys")),
+    )
+    op.create_table(
+        "governor_leases",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("until", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("key", "id", name=op.f("pk_governor_leases")),
+    )
+    op.create_table(
+        "governor_waiters",
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("tag", sa.Double(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("since", sa.Double(), nullable=False),
+        sa.Column("due", sa.Double(), nullable=False),
+        sa.Column("line", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("key", "id", name=op.f("pk_governor_waiters")),
+    )
+    with op.batch_alter_table("governor_waiters", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_governor_waiters_key_tag_number"),
+            ["key", "tag", "number"],
+            unique=False,
+        )
+
+
+def _drop_governor() -> None:
+    with op.batch_alter_table("governor_waiters", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_governor_waiters_key_tag_number"))
+
+    op.drop_table("governor_waiters")
+    op.drop_table("governor_leases")
+    op.drop_table("governor_keys")
+    op.drop_table("governor_breakers")

@@ -1,0 +1,103 @@
+"""Governors to ask, calls to ask for, and how each kind of governor is opened."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from redis_servers import RedisServer
+
+from everturn_activities.governor import Ending, Governor, ModelCall, Permit, Route, Wait
+from everturn_activities.governor.limits import Limits, ProviderLimits
+from everturn_activities.governor.memory import MemoryGovernor
+from everturn_activities.governor.redis import RedisGovernor
+from everturn_activities.governor.sql import SqlGovernor
+from everturn_activities.store.database import SqliteDatabase
+
+ROUTE = Route("key", "provider", "model")
+OK = Ending("ok")
+Governed = Callable[[dict[str, Any]], AbstractAsyncContextManager[Governor]]
+
+
+@dataclass
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    now: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Opened:
+    """`open(**limits)` opens a governor; several are as several processes."""
+
+    open: Callable[..., Awaitable[Any]]
+    clock: Clock
+
+
+def limits(given: dict[str, Any]) -> Limits:
+    return Limits({"*": ProviderLimits(**given)})
+
+
+_numbers = itertools.count()
+
+
+def on_redis(server: RedisServer, clock: Clock) -> Governed:
+    prefix = f"test-{next(_numbers)}:"
+
+    @asynccontextmanager
+    async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
+        governor = RedisGovernor(server.url, limits(given), clock, prefix)
+        yield governor
+        await governor.close()
+
+    return open_
+
+
+def in_memory(clock: Clock) -> Governed:
+    made: list[MemoryGovernor] = []
+
+    @asynccontextmanager
+    async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
+        if not made:
+            made.append(MemoryGovernor(limits(given), clock))
+        yield made[0]
+
+    return open_
+
+
+def on_sqlite(folder: Path, clock: Clock) -> Governed:
+    @asynccontextmanager
+    async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
+        database = SqliteDatabase(folder / "store.db", lambda told: None, clock)
+        yield SqlGovernor(database, limits(given))
+        await database.close()
+
+    return open_
+
+
+def call(
+    name: str, tenant: str = "t", model: str = "model", tokens: int = 0, key: str = "key"
+) -> ModelCall:
+    return ModelCall(name, tenant, Route(key, "provider", model), tokens)
+
+
+async def granted(governor: Governor, asked: ModelCall) -> Permit:
+    answer = await governor.ask(asked)
+    assert isinstance(answer, Permit), answer
+    return answer
+
+
+async def waits(governor: Governor, asked: ModelCall) -> Wait:
+    answer = await governor.ask(asked)
+    assert isinstance(answer, Wait), answer
+    return answer
+
+
+async def fails(governor: Governor, name: str, how: str = "overloaded", **more: Any) -> None:
+    permit = await granted(governor, call(name, **more))
+    await governor.settle(permit, Ending(how))  # type: ignore[arg-type]

@@ -1,0 +1,124 @@
+"""Many turns of two tenants against an endpoint that refuses more than 20 requests a second."""
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from harness import Bench, bench
+
+from everturn.messages import user_text
+from everturn.session import SessionKey
+from everturn_activities.gateways.choose import Gateways
+from everturn_activities.store import Inbound, SessionSettings
+from everturn_activities.workspaces import Workspaces
+from everturn_workers.worker import running_worker
+
+PER_SECOND = 20
+SCRIPT = {
+    "by_last_user": {
+        "slowly": [{"calls": [{"name": "slow", "arguments": {"seconds": 0.2}}]}, {"text": "done"}],
+        "": [{"text": "a short answer"}],
+    }
+}
+
+
+@dataclass
+class Endpoint:
+    url: str
+    log: Path
+
+    def count(self, event: str) -> int:
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return sum(1 for line in lines if line["event"] == event)
+
+
+@asynccontextmanager
+async def strict_endpoint(folder: Path) -> AsyncIterator[Endpoint]:
+    script, log = folder / "script.json", folder / "model.log"
+    script.write_text(json.dumps(SCRIPT))
+    flags = ["--script", str(script), "--log", str(log), "--per-second", str(PER_SECOND)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "everturn_workers.scripted_model", *flags, stdout=PIPE
+    )
+    assert process.stdout is not None
+    try:
+        line = (await process.stdout.readline()).decode()
+        yield Endpoint(line.split()[1], log)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def ask(made: Bench, key: SessionKey, text: str) -> None:
+    settings = SessionSettings(str(made.workspace), str(made.workspace))
+    await made.runtime.store.create_session(key, settings)
+    await made.front.accept(key, Inbound("m", "message", user_text(text)))
+
+
+async def seconds_of(made: Bench, keys: Sequence[SessionKey]) -> list[float]:
+    """How long each turn took from its message to its end."""
+    seconds = []
+    for key in keys:
+        events = await made.until(key, "turn_finished")
+        assert events[-1].body["outcome"] == "completed", events[-1].body
+        seconds.append(events[-1].time - events[0].time)
+    return seconds
+
+
+@pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
+@pytest.mark.parametrize(
+    ("few", "many", "declared"),
+    [
+        pytest.param(4, 40, True, id="sample"),
+        pytest.param(10, 190, True, id="whole", marks=pytest.mark.long),
+        pytest.param(10, 190, False, id="undeclared", marks=pytest.mark.long),
+    ],
+)
+async def test_a_crowd_is_paced_and_starves_nobody(
+    server_address: str, tmp_path: Path, workspace: Path, few: int, many: int, declared: bool
+) -> None:
+    small = [SessionKey("small", f"s{number}") for number in range(few)]
+    large = [SessionKey("large", f"l{number}") for number in range(many)]
+    tool = SessionKey("tools", "tool")
+    limits = {"provider_limits": {"*": {"requests_per_second": PER_SECOND}}} if declared else {}
+    async with (
+        strict_endpoint(tmp_path) as endpoint,
+        bench(server_address, tmp_path / "home", workspace, **limits) as made,
+        running_worker(
+            made.client,
+            made.runtime,
+            made.settings,
+            Gateways({"OPENAI_BASE_URL": endpoint.url, "OPENAI_API_KEY": "x"}),
+            Workspaces(),
+            Workspaces(),
+        ),
+    ):
+        await asyncio.gather(*(ask(made, key, "hello") for key in (*large, *small)))
+        await ask(made, tool, "work slowly")
+        of_tool = await made.until(tool, "turn_finished")
+        of_small = await seconds_of(made, small)
+        of_large = await seconds_of(made, large)
+        ended = (await made.events(large[-1]))[-1].time
+
+    received, refused = endpoint.count("received"), endpoint.count("refused")
+    print(
+        f"{few}+{many} turns: {received} received, {refused} refused;"
+        f" mean {mean(of_small):.1f} s and {mean(of_large):.1f} s, longest {max(of_large):.1f} s"
+    )
+    # The tool's turn went through in the midst of it, and its tool at once.
+    tools = {event.type: event.time for event in of_tool}
+    assert tools["tool_finished"] - tools["tool_started"] < 3
+    assert of_tool[-1].time < ended
+    assert mean(of_small) <= mean(of_large)
+    if declared:
+        assert refused < 0.02 * received
+    else:
+        # All ask at once before anybody knows; then each is told to come one after another.
+        assert refused < few + many + 0.1 * received
