@@ -278,3 +278,26 @@ async def test_T16_a_turn_of_an_agent_that_keeps_the_newest_begins_with_what_fit
     started = [event for event in of(events, "step_started") if event.turn == 10]
     assert len({event.body["tokens"]["history"] for event in started}) == 1
     assert started[0].body["context_tokens"] <= 2000
+
+
+async def test_T18_each_call_sends_the_prompt_the_history_and_what_the_turn_has_said(
+    made: Bench,
+) -> None:
+    """T17: both layers are what the transcript holds, each message once."""
+    agent(made)
+    gateway = scripted(
+        by_last_user={"first": [says("One.")], "second": [calls("add", a=1, b=2), says("Three.")]}
+    )
+    key = await made.session()
+    async with made.worker(gateway):
+        for turn, text in enumerate(("first", "second"), 1):
+            await made.send(key, text)
+            await made.until(key, "turn_finished", turn=turn)
+    transcript = await made.transcript(key)
+    assert [request.system for request in gateway.requests] == ["Be brief."] * 3
+    assert [list(request.messages) for request in gateway.requests] == [
+        transcript[:1],
+        transcript[:3],
+        transcript[:5],
+    ]
+    assert len(transcript) == 6

@@ -10,7 +10,7 @@ from everturn.context.window import Frame
 from everturn.errors import Fenced, UsageError
 from everturn.session import Compact, Compacted, ContextHead, PrepareStep, SessionKey, TurnHead
 from everturn_activities.gateways import Usage
-from everturn_activities.store import Caller, CompactionStarted, SessionSettings
+from everturn_activities.store import Caller, CompactionStarted, SessionSettings, pinned
 
 # Each message of a story takes 7 tokens.
 FRAME = Frame(window=100, system=10, tools=5, compaction=Compaction(keep_last=2))
@@ -275,3 +275,15 @@ async def test_K21_what_every_request_takes_is_told_where_it_is_much(story: Stor
         texts = await statuses(told)
         assert len(texts) == number - 1
         assert all("10,001 tokens of every request" in text for text in texts)
+
+
+async def test_what_holds_whatever_was_said_is_put_back_behind_the_summary(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned, "SOURCES", [lambda session: ["## Waits for a person\n- a refund"]])
+    turn = await conversation(story, 6)
+    request = asked(await prepare(story, turn))
+    await begin(story, request)
+    await complete(story, request, 1)
+    summary, *_ = await story.store.history(story.key, 13, 1)
+    assert "the gist\n\n## Waits for a person\n- a refund" in summary.parts[0].text  # type: ignore[union-attr]
