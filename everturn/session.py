@@ -231,9 +231,11 @@ class Compact:
 
 @dataclass(frozen=True)
 class Compacted:
-    """`cut` is the number of the cut that was made, 0 where none was."""
+    """`cut` is the number of the cut that was made, 0 where none was; `blocked` where a budget
+    is in the way of the call."""
 
     cut: int
+    blocked: Blocking | None = None
 
 
 @dataclass(frozen=True)

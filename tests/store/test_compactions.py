@@ -6,11 +6,16 @@ import pytest
 from stories import ME, Story
 
 from everturn.agents import Compaction
+from everturn.budgets import Budget
 from everturn.context.window import Frame
 from everturn.errors import Fenced, UsageError
 from everturn.session import Compact, Compacted, ContextHead, PrepareStep, SessionKey, TurnHead
+from everturn.views import BudgetView
 from everturn_activities.gateways import Usage
 from everturn_activities.store import Caller, CompactionStarted, SessionSettings, pinned
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.sql import SqlStore
 
 # Each message of a story takes 7 tokens.
 FRAME = Frame(window=100, system=10, tools=5, compaction=Compaction(keep_last=2))
@@ -287,3 +292,103 @@ async def test_what_holds_whatever_was_said_is_put_back_behind_the_summary(
     await complete(story, request, 1)
     summary, *_ = await story.store.history(story.key, 13, 1)
     assert "the gist\n\n## Waits for a person\n- a refund" in summary.parts[0].text  # type: ignore[union-attr]
+
+
+async def test_failures_in_a_row_are_counted_anew_after_one_that_did_not_fail(
+    story: Story,
+) -> None:
+    turn = await conversation(story, 6)
+    for ordinal in (1, 2, 3):
+        context = await prepare(story, turn)
+        request = asked(context, ordinal=ordinal)
+        await begin(story, request)
+        if ordinal == 3:
+            await complete(story, request, 1)
+        else:
+            await fail(story, request, 1)
+
+    def failures(tx: Tx) -> int:
+        return LockedSession(tx, story.key).compaction_failures
+
+    assert isinstance(story.store, SqlStore)
+    assert await story.store._database.write(failures) == 0
+
+
+async def test_what_a_compaction_took_is_part_of_the_turn_and_of_its_session(
+    story: Story,
+) -> None:
+    turn = await conversation(story, 6)
+    request = asked(await prepare(story, turn))
+    await begin(story, request)
+    await complete(story, request, 1)
+    context = await prepare(story, turn)
+    await story.reply(context, await story.start(context))
+    await story.finish(turn, "run-7")
+    finished = (await story.told("turn_finished"))[-1].body
+    assert finished["usage"] == {"input_tokens": 53, "output_tokens": 7, "model_calls": 2}
+    assert finished["cost_usd"] == 0.75
+    (view,) = await story.store.turns(story.key, 7)
+    assert (view.usage.input_tokens, view.usage.cost_usd) == (53, 0.75)
+    assert (await story.store.session(story.key)).usage.input_tokens == 53 + 6 * 3
+
+
+async def budgeted(story: Story, tokens: int) -> BudgetView:
+    await story.store.put_budget("default", "tenant", None, Budget(tokens=tokens))
+    return await account(story)
+
+
+async def account(story: Story) -> BudgetView:
+    (view,) = await story.store.budgets("default")
+    return view
+
+
+async def test_a_compaction_is_reserved_from_the_budget_and_settled(story: Story) -> None:
+    await budgeted(story, 100_000)
+    turn = await conversation(story, 6)
+    before = (await account(story)).spent
+    request = asked(await prepare(story, turn))
+    await begin(story, request)
+    assert (await account(story)).reserved.tokens == 77 + 600 + 64
+    await complete(story, request, 1)
+    after = await account(story)
+    assert after.reserved.tokens == 0
+    assert (after.spent.tokens - before.tokens, after.spent.steps) == (55, before.steps)
+
+
+async def test_what_becomes_of_a_reservation_when_no_summary_comes(story: Story) -> None:
+    await budgeted(story, 100_000)
+    turn = await conversation(story, 6)
+    spent = (await account(story)).spent.tokens
+    request = asked(await prepare(story, turn))
+
+    await begin(story, request)
+    await story.store.fail_compaction(request, 1, "Busy.", 3, 3, Usage(), None)
+    assert (await account(story)).spent.tokens == spent  # Nothing was answered.
+
+    await begin(story, request)
+    await begin(story, request)  # The second attempt has lost its worker.
+    assert (await account(story)).spent.tokens == spent + 677
+
+    await fail(story, request, 3)  # An answer that was paid for and cannot be used.
+    assert (await account(story)).spent.tokens == spent + 677 + 55
+
+    request = asked(await prepare(story, turn))
+    await begin(story, request)
+    await story.finish(turn, "run-7", outcome="cancelled", step=0)
+    view = await account(story)
+    assert (view.reserved.tokens, view.spent.tokens) == (0, spent + 677 + 55 + 677)
+
+
+async def test_a_budget_that_a_summary_would_exceed_bars_it_before_it_is_asked_for(
+    story: Story,
+) -> None:
+    await budgeted(story, 100_000)
+    turn = await conversation(story, 6)
+    request = asked(await prepare(story, turn))
+    await budgeted(story, 500)
+    barred = await story.store.begin_compaction(request, FRAME, "openai/test", 3, ME)
+    assert barred == Compacted(0, "over")
+    assert await story.told("compaction_started") == []
+    await story.finish(turn, "run-7", outcome="budget_exceeded", step=0)
+    (finished,) = (await story.told("turn_finished"))[-1:]
+    assert "allows 500 tokens" in finished.body["reason"]

@@ -49,8 +49,10 @@ class TurnLoop:
                 waited = True
                 continue
             if step.context.compaction:
-                await self._compact(step.context)
-                continue
+                made = await self._compact(step.context)
+                if made.blocked is None:
+                    continue
+                step = replace(step, blocked=made.blocked, wait_seconds=1.0)
             if step.context.overfull:
                 return limits.overfull(step.context)
             if step.blocked is not None:
@@ -97,18 +99,17 @@ class TurnLoop:
         """Wait on a timer of the server's: it outlives any worker and holds no place in one."""
         await self._attend([asyncio.create_task(asyncio.sleep(seconds))])
 
-    async def _compact(self, context: ContextHead, forced: bool = False) -> bool:
-        """Make room before a step. Whether anything was cut; the step is then begun again."""
+    async def _compact(self, context: ContextHead, forced: bool = False) -> Compacted:
+        """Make room before a step, which is then begun again."""
         try:
             made: Compacted | None = (await self._attend([calls.compact(context, forced)]))[0]
         except ActivityError as error:
             if calls.is_stale(error):
                 raise
             made = None
-        if made is None or not made.cut:
+        if made is None or not (made.cut or made.blocked):
             self._tried = context.step
-            return False
-        return True
+        return made or Compacted(0)
 
     async def _run_tools(self, reply: StepHead) -> bool:
         """All the step's tools at once; their results go to the store, in call order. Whether

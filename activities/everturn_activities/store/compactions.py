@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from typing import Any
 
 import sqlalchemy as sa
 
-from everturn.context.compaction import Plan
+from everturn.budgets import Amount
+from everturn.context.compaction import Plan, summary_tokens_max
 from everturn.context.cuts import Cut
 from everturn.context.summary import summary_message
 from everturn.context.window import Frame
@@ -15,10 +17,12 @@ from everturn.events import Draft, EventType
 from everturn.messages import UserMessage
 from everturn.session import Compact, Compacted, SessionKey
 from everturn_activities.gateways import Usage
-from everturn_activities.store import Caller, CompactionStarted, cuts, pinned, room, schema
+from everturn_activities.store import Caller, CompactionStarted, cuts, ledger, pinned, room, schema
 from everturn_activities.store import side_journal as journal
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.metering import Meter
+from everturn_activities.store.model_journal import block
 from everturn_activities.store.statement import Statement
 from everturn_activities.store.turns import context_head, recorded
 
@@ -47,9 +51,16 @@ _PIN_AGAIN = Statement(
 
 
 def begin(
-    tx: Tx, request: Compact, frame: Frame, model: str, failures_max: int, caller: Caller
+    tx: Tx,
+    request: Compact,
+    frame: Frame,
+    model: str,
+    failures_max: int,
+    caller: Caller,
+    meter: Meter,
 ) -> CompactionStarted | Compacted:
-    """Plan the compaction, or take up its plan; what came of it where it has ended."""
+    """Plan the compaction, or take up its plan; what came of it where it has ended, or that a
+    budget does not let it begin."""
     session = _locked(tx, request)
     row = journal.call(session, request.turn, "compaction", request.ordinal)
     if row is not None and row.ended_at is not None:
@@ -61,6 +72,25 @@ def begin(
             session.compact_asked = 0
             session.save()
             return Compacted(0)
+    else:
+        plan = Plan(**json.loads(row.plan))
+        if row.state == "started":
+            journal.lose(session, row, meter)
+        if row.attempt - row.failures >= ATTEMPTS_MAX:
+            _give_up(session, request, "Its workers ended while it ran.", failures_max)
+            session.save()
+            return Compacted(0)
+    tokens_max = summary_tokens_max(frame.window)
+    written = Usage(input_tokens=plan.tokens + journal.PROMPT_TOKENS, output_tokens=tokens_max)
+    wanted = Amount(meter.usd(model, written), written.input_tokens + tokens_max)
+    if session.budgeted:
+        attempt = 1 if row is None else row.attempt + 1
+        at = (request.turn, request.ordinal, attempt, model, caller.worker, session.tx.now)
+        blocked = ledger.reserve_call(session, ledger.Call(*at, plan.tokens, "compaction"), wanted)
+        if blocked is not None:
+            block(session, _step_row(session, request), blocked)
+            return Compacted(0, blocked.how)
+    if row is None:
         _tell(
             session,
             request,
@@ -68,12 +98,6 @@ def begin(
             "compaction_started",
             {"last": plan.last, "tokens": plan.tokens, "model": model},
         )
-    else:
-        plan = Plan(**json.loads(row.plan))
-        if row.attempt - row.failures >= ATTEMPTS_MAX:
-            _give_up(session, request, "Its workers ended while it ran.", failures_max)
-            session.save()
-            return Compacted(0)
     attempt = journal.begin(
         session,
         request.turn,
@@ -120,6 +144,7 @@ def complete(
         usage=usage,
         cost_usd=cost_usd,
     )
+    ledger.settle(session, journal.metered(row), usage, cost_usd)
     session.compaction_failures = session.compact_asked = 0
     _tell(
         session,
@@ -154,6 +179,11 @@ def fail(
     session = _locked(tx, request)
     row = journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
     failures = row.failures + 1
+    if usage.input_tokens or usage.output_tokens:
+        # What was answered is paid for, though it cannot be used.
+        ledger.settle(session, journal.metered(row), usage, cost_usd)
+    else:
+        ledger.refund(session, journal.metered(row))
     journal.fail_attempt(session, request.turn, "compaction", request.ordinal, reason, failures)
     if failures >= attempts_max:
         _give_up(session, request, reason, failures_max, usage, cost_usd)
@@ -161,10 +191,11 @@ def fail(
     return bool(failures >= attempts_max)
 
 
-def cancel(tx: Tx, request: Compact, attempt: int) -> None:
+def cancel(tx: Tx, request: Compact, attempt: int, meter: Meter) -> None:
     """End a compaction whose turn was cancelled: it counts as no failure."""
     session = _locked(tx, request)
-    journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
+    row = journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
+    journal.lose(session, row, meter)
     _end(session, request, "The turn was cancelled.", Usage(), None)
     session.save()
 
@@ -233,7 +264,7 @@ def _end(
 def _pin_again(session: LockedSession, request: Compact, frame: Frame) -> None:
     """Let the step that is prepared, and has no reply, read what is in force now."""
     at = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
-    row = _STEP.first(session.tx.connection, at)
+    row = _step_row(session, request)
     if row is None or row.state == "done":
         return
     sections = room.sections(session, frame)
@@ -249,6 +280,11 @@ def _pin_again(session: LockedSession, request: Compact, frame: Frame) -> None:
         session.tx.connection,
         {**at, "context": recorded(head), "context_tokens": head.tokens},
     )
+
+
+def _step_row(session: LockedSession, request: Compact) -> Any:
+    at = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
+    return _STEP.first(session.tx.connection, at)
 
 
 def _tell(

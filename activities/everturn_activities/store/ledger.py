@@ -11,6 +11,7 @@ for attempts that left nothing else: their steps keep the usage of the reply onl
 """
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -83,12 +84,18 @@ def reserve(
     terms: Terms,
 ) -> Blocked | None:
     """Reserve what the attempt may take at most, from every account; or why that cannot be."""
+    wanted = terms.most(session.tx.connection, model, context.tokens)
+    call = Call(context.turn, context.step, attempt, model, worker, session.tx.now, context.tokens)
+    return reserve_call(session, call, wanted)
+
+
+def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocked | None:
+    """Reserve `wanted` for a call, from every account; or why that cannot be."""
     mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
     if not mine:
         session.budgeted = 0
         return None
-    wanted = terms.most(session.tx.connection, model, context.tokens)
-    if (blocked := _blocked(session, context.turn, mine, model, wanted)) is not None:
+    if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
     for account in mine:
         _add(account, account.reserved, wanted, 1)
@@ -97,12 +104,12 @@ def reserve(
         session.tx.connection,
         {
             "sid": session.sid,
-            "turn": context.turn,
-            "step": context.step,
-            "attempt": attempt,
-            "what": "model",
-            "model": model,
-            "worker": worker,
+            "turn": call.turn,
+            "step": call.step,
+            "attempt": call.attempt,
+            "what": call.what,
+            "model": call.model,
+            "worker": call.worker,
             "day": day_of(session.tx.now),
             "state": "open",
             "created_at": session.tx.now,
@@ -121,11 +128,38 @@ def check(session: LockedSession, context: ContextHead, model: str, terms: Terms
     return _blocked(session, context.turn, mine, model, wanted)
 
 
+@dataclass(frozen=True)
+class Call:
+    """An attempt at a model call that is no step, named as a step's row names its own; `step`
+    is its number among those of `what`."""
+
+    turn: int
+    step: int
+    attempt: int
+    model: str
+    worker: str | None
+    started_at: float
+    context_tokens: int
+    what: str = "model"
+
+
 def settle(session: LockedSession, row: Any, usage: Usage, cost_usd: float | None) -> None:
-    """Spend what the reply of the attempt in the step's `row` took."""
+    """Spend what the reply of the attempt in the step's `row`, or of a `Call`, took."""
     if session.budgeted:
         usd = None if cost_usd is None else whole("usd", cost_usd)
-        _close(session, row, "settled", usage, usd, 1, session.tx.now)
+        steps = int(not isinstance(row, Call))
+        _close(session, row, "settled", usage, usd, steps, session.tx.now)
+
+
+def refund(session: LockedSession, call: Call) -> None:
+    """Spend nothing for an attempt that was answered nothing."""
+    if session.budgeted:
+        _close(session, call, "refunded", Usage(), 0, 0, call.started_at)
+
+
+def lose_call(session: LockedSession, call: Call, usage: Usage, usd: int | None) -> None:
+    """Spend what an attempt may have taken whose end nobody saw."""
+    _close(session, call, "lost", usage, usd, 0, call.started_at)
 
 
 def fail(session: LockedSession, row: Any, terms: Terms) -> None:
@@ -214,7 +248,7 @@ def _close(
     A call that began before it had a limit has no entry: it gets one that reserved nothing.
     """
     connection = session.tx.connection
-    at = _at(session, row.turn, row.step, row.attempt, "model")
+    at = _at(session, row.turn, row.step, row.attempt, _what(row))
     known = _ENTRY.first(connection, at)
     if known is not None and known.state != "open":
         return
@@ -258,10 +292,16 @@ def _add(account: Account, sums: dict[Any, int], amount: Amount, sign: int) -> N
 
 def _streamed(session: LockedSession, row: Any) -> tuple[str, float]:
     """What an attempt has told of its reply, and when it last did."""
+    if isinstance(row, Call):
+        return "", row.started_at
     at = _at(session, row.turn, row.step, row.attempt, "model")
     told = _STREAMED.all(session.tx.connection, at)
     text = "".join(json.loads(each.body)["text"] for each in told)
     return text, told[-1].time if told else row.started_at
+
+
+def _what(row: Any) -> str:
+    return row.what if isinstance(row, Call) else "model"
 
 
 def _at(session: LockedSession, turn: int, step: int, attempt: int, what: str) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def begin_model_call(
     if session.budgeted:
         blocked = ledger.reserve(session, context, attempt, model, caller.worker, terms)
         if blocked is not None:
-            _block(session, key, row, blocked)
+            block(session, row, blocked)
             return blocked
     _BEGIN_STEP.run(
         tx.connection,
@@ -180,12 +180,13 @@ def check_budget(tx: Tx, context: ContextHead, model: str, terms: Terms) -> Bloc
         ledger.lose(session, row, terms)
     blocked = ledger.check(session, context, row.model or model, terms)
     if blocked is not None:
-        _block(session, key, row, blocked)
+        block(session, row, blocked)
     return blocked
 
 
-def _block(session: LockedSession, key: dict[str, Any], row: Any, blocked: Blocked) -> None:
-    """Keep why the step does not go on; an attempt that was lost is over from here."""
+def block(session: LockedSession, row: Any, blocked: Blocked) -> None:
+    """Keep why the step in `row` does not go on; an attempt that was lost is over from here."""
+    key = {"of_sid": session.sid, "of_turn": row.turn, "of_step": row.step}
     state = "failed" if row.attempt else row.state
     _BLOCK_STEP.run(session.tx.connection, {**key, "state": state, "error": blocked.reason})
     if blocked.how == "waits":

@@ -35,14 +35,24 @@ _last_outcome = (
     .scalar_subquery()
 )
 _SESSIONS = sa.select(_s, _waiting.label("waiting"), _last_outcome.label("last_outcome"))
+_TAKEN = (
+    *("sid", "turn", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
+    *("ended_at", "cost_usd"),
+)
+_side = schema.side_calls
+# Steps, and those side calls that were answered.
+_paid = sa.union_all(
+    sa.select(*(_st.c[name] for name in _TAKEN)),
+    sa.select(*(_side.c[name] for name in _TAKEN)).where(_side.c.output_tokens > 0),
+).subquery()
 _SUMS = (
-    sa.func.coalesce(sa.func.sum(_st.c.input_tokens), 0).label("input_tokens"),
-    sa.func.coalesce(sa.func.sum(_st.c.output_tokens), 0).label("output_tokens"),
-    sa.func.coalesce(sa.func.sum(_st.c.cached_tokens), 0).label("cached_tokens"),
-    sa.func.coalesce(sa.func.sum(_st.c.reasoning_tokens), 0).label("reasoning_tokens"),
-    sa.func.count(_st.c.ended_at).label("model_calls"),
-    sa.func.count(_st.c.cost_usd).label("priced"),
-    sa.func.sum(_st.c.cost_usd).label("cost_usd"),
+    sa.func.coalesce(sa.func.sum(_paid.c.input_tokens), 0).label("input_tokens"),
+    sa.func.coalesce(sa.func.sum(_paid.c.output_tokens), 0).label("output_tokens"),
+    sa.func.coalesce(sa.func.sum(_paid.c.cached_tokens), 0).label("cached_tokens"),
+    sa.func.coalesce(sa.func.sum(_paid.c.reasoning_tokens), 0).label("reasoning_tokens"),
+    sa.func.count(_paid.c.ended_at).label("model_calls"),
+    sa.func.count(_paid.c.cost_usd).label("priced"),
+    sa.func.sum(_paid.c.cost_usd).label("cost_usd"),
 )
 
 
@@ -81,7 +91,7 @@ def sessions(
 
 
 def _session_view(connection: sa.Connection, row: Any) -> SessionView:
-    sums = connection.execute(sa.select(*_SUMS).where(_st.c.sid == row.sid)).one()
+    sums = connection.execute(sa.select(*_SUMS).where(_paid.c.sid == row.sid)).one()
     status = "running" if row.open_turn is not None else "queued" if row.waiting else "idle"
     return SessionView(
         id=row.id,
@@ -132,9 +142,9 @@ def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnVi
     sums = {
         row.turn: _usage(row)
         for row in connection.execute(
-            sa.select(_st.c.turn, *_SUMS)
-            .where(_st.c.sid == sid, _st.c.turn >= first)
-            .group_by(_st.c.turn)
+            sa.select(_paid.c.turn, *_SUMS)
+            .where(_paid.c.sid == sid, _paid.c.turn >= first)
+            .group_by(_paid.c.turn)
         )
     }
     return [

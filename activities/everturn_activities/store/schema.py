@@ -304,7 +304,7 @@ entries = sa.Table(
     "entries",
     metadata,
     *_owner("turn", "step", "attempt"),
-    sa.Column("what", sa.Text, primary_key=True),  # model, tools
+    sa.Column("what", sa.Text, primary_key=True),  # model, tools, compaction
     sa.Column("model", sa.Text, nullable=False, default=""),
     sa.Column("worker", sa.Text),
     sa.Column("day", sa.Text, nullable=False),

@@ -5,6 +5,7 @@ reply is known by its content too, so that the same request of a tenant is paid 
 """
 
 import hashlib
+import json
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -12,11 +13,15 @@ import sqlalchemy as sa
 from everturn.context.compose import Context
 from everturn.errors import Fenced
 from everturn_activities.gateways import Usage
-from everturn_activities.store import Caller, schema
+from everturn_activities.store import Caller, ledger, schema
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.metering import Meter
 from everturn_activities.store.statement import Statement, insert
 
 SideKind = Literal["compaction", "title", "memory"]
+
+PROMPT_TOKENS = 600
+"""About what a request takes beside what it tells of the conversation."""
 
 _side = schema.side_calls
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
@@ -34,6 +39,22 @@ _ENDED = Statement(
         _side.c.kind == sa.bindparam("of_kind"),
         _side.c.ordinal > 0,
         _side.c.ended_at.is_not(None),
+    )
+)
+_PAID = Statement(
+    sa.select(
+        sa.func.coalesce(sa.func.sum(_side.c.input_tokens), 0).label("input_tokens"),
+        sa.func.coalesce(sa.func.sum(_side.c.output_tokens), 0).label("output_tokens"),
+        sa.func.count(_side.c.ended_at).label("calls"),
+        sa.func.count(_side.c.cost_usd).label("priced"),
+        sa.func.sum(_side.c.cost_usd).label("cost_usd"),
+    ).where(_side.c.sid == _sid, _side.c.turn == sa.bindparam("of_turn"), _side.c.output_tokens > 0)
+)
+_STARTED = Statement(
+    sa.select(_side).where(
+        _side.c.sid == _sid,
+        _side.c.turn == sa.bindparam("of_turn"),
+        _side.c.state == "started",
     )
 )
 _INSERT = insert(_side)
@@ -169,6 +190,43 @@ def fail_attempt(
     """Keep why an attempt failed; another may follow."""
     at = _at(session, turn, kind, ordinal)
     _FAIL.run(session.tx.connection, {**at, "error": error, "failures": failures})
+
+
+def metered(row: Any) -> ledger.Call:
+    """The attempt in a call's row as the ledger knows it."""
+    tokens: int = json.loads(row.plan)["tokens"] + PROMPT_TOKENS
+    at = (row.turn, row.ordinal, row.attempt, row.model, row.worker, row.started_at)
+    return ledger.Call(*at, tokens, row.kind)
+
+
+def lose(session: LockedSession, row: Any, meter: Meter) -> None:
+    """Spend the input of an attempt whose end nobody saw."""
+    call = metered(row)
+    usage = Usage(input_tokens=call.context_tokens, estimated=True)
+    ledger.lose_call(session, call, usage, meter.usd(row.model, usage))
+
+
+def close(session: LockedSession, turn: int, meter: Meter) -> None:
+    """End the calls of a turn that is over: nobody will hear of them any more."""
+    at = {"of_sid": session.sid, "of_turn": turn}
+    for row in _STARTED.all(session.tx.connection, at):
+        lose(session, row, meter)
+        end(
+            session,
+            turn,
+            row.kind,
+            row.ordinal,
+            content=None,
+            reply=None,
+            error="The turn ended.",
+            usage=Usage(),
+            cost_usd=None,
+        )
+
+
+def paid(connection: sa.Connection, sid: int, turn: int) -> Any:
+    """What the side calls of a turn took that were answered: sums, as of a turn's steps."""
+    return _PAID.one(connection, {"of_sid": sid, "of_turn": turn})
 
 
 def known_reply(connection: sa.Connection, tenant: str, content: str) -> str | None:

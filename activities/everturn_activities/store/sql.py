@@ -365,7 +365,9 @@ class SqlStore:
         self, request: Compact, frame: Frame, model: str, failures_max: int, caller: Caller
     ) -> CompactionStarted | Compacted:
         return await self._database.write(
-            lambda tx: compactions.begin(tx, request, frame, model, failures_max, caller)
+            lambda tx: compactions.begin(
+                tx, request, frame, model, failures_max, caller, self._meter
+            )
         )
 
     async def known_reply(self, tenant: str, content: str) -> str | None:
@@ -406,7 +408,7 @@ class SqlStore:
         )
 
     async def cancel_compaction(self, request: Compact, attempt: int) -> None:
-        await self._database.write(lambda tx: compactions.cancel(tx, request, attempt))
+        await self._database.write(lambda tx: compactions.cancel(tx, request, attempt, self._meter))
 
     async def ask_compaction(self, key: SessionKey) -> None:
         await self._database.write(lambda tx: compactions.ask(tx, key))

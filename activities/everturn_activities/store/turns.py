@@ -40,6 +40,7 @@ from everturn_activities.store import (
     ledger,
     room,
     schema,
+    side_journal,
     stops,
 )
 from everturn_activities.store.database import Tx
@@ -556,6 +557,8 @@ def _record_outcome(
     inputs, outputs, cost, ended, priced, begun = _USAGE.one(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
     )
+    side_journal.close(session, request.turn, terms.meter)
+    side = side_journal.paid(connection, session.sid, request.turn)
     if begun is not None:
         # Nobody will hear of this call any more.
         ledger.lose(session, _STEP.one(connection, {**at, "of_step": begun}), terms)
@@ -569,8 +572,14 @@ def _record_outcome(
                 "outcome": outcome,
                 "reason": reason,
                 "text": text,
-                "usage": {"input_tokens": inputs, "output_tokens": outputs, "model_calls": ended},
-                "cost_usd": (cost or 0.0) if priced == ended else None,
+                "usage": {
+                    "input_tokens": inputs + side.input_tokens,
+                    "output_tokens": outputs + side.output_tokens,
+                    "model_calls": ended + side.calls,
+                },
+                "cost_usd": (cost or 0.0) + (side.cost_usd or 0.0)
+                if (priced, side.priced) == (ended, side.calls)
+                else None,
                 "steps": request.step,
             },
         )
