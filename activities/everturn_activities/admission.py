@@ -3,8 +3,11 @@
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
+
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everturn.agents import AgentSpec, Candidate
 from everturn.errors import (
@@ -132,6 +135,18 @@ class Admission:
                 self._told.popitem(last=False)
         return answer
 
+    async def ask_beside(
+        self, key: SessionKey, name: str, spec: AgentSpec, model: str
+    ) -> Admitted | Wait:
+        """May a call begin that is no step's, such as a summary's?"""
+        route = self._route(spec, model)
+        call = ModelCall(f"{key.tenant}/{key.session}/{name}", key.tenant, route)
+        if self._governor.counts_tokens(route):
+            tokens = await self._store.context_tokens(key)
+            call = replace(call, tokens=tokens + OUTPUT_TOKENS)
+        answer = await self._governor.ask(call)
+        return Admitted(self._governor, answer) if isinstance(answer, Permit) else answer
+
     def _route(self, spec: AgentSpec, model: str) -> Route:
         for one in spec.agent.candidates:
             if one.model == model:
@@ -142,6 +157,18 @@ class Admission:
 def _patience(wait: Wait) -> float:
     unreachable = wait.failing == "unreachable"
     return PATIENCE_UNREACHABLE_SECONDS if unreachable else PATIENCE_SECONDS
+
+
+def must_wait(wait: Wait) -> ApplicationError:
+    """What a queued call raises that may not begin yet: the server waits, in no slot, and
+    nothing has failed."""
+    return ApplicationError(
+        "The governor lets the call begin later.",
+        type="GovernorWait",
+        next_retry_delay=timedelta(seconds=wait.seconds),
+        # Nothing that a log should warn of, with a traceback, some times for each call.
+        category=ApplicationErrorCategory.BENIGN,
+    )
 
 
 def replied(usage: Usage) -> Ending:

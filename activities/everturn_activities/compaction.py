@@ -24,9 +24,11 @@ from everturn.errors import (
     UnknownModel,
 )
 from everturn.session import Compact, Compacted, SessionKey
+from everturn_activities.admission import Admission, Admitted, failed, must_wait, replied
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.frames import Frames
 from everturn_activities.gateways import Reply, Usage
+from everturn_activities.governor import Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.model import GatewayChoice, Prices
 from everturn_activities.store import Caller, Store
@@ -55,6 +57,7 @@ class CompactionActivities:
         frames: Frames,
         count: Callable[[str], int],
         watch: CancelWatch,
+        admission: Admission,
         worker: str,
     ) -> None:
         self._store = store
@@ -63,6 +66,7 @@ class CompactionActivities:
         self._frames = frames
         self._count = count
         self._watch = watch
+        self._admission = admission
         self._worker = worker
         self._flights = Flights()
 
@@ -71,13 +75,26 @@ class CompactionActivities:
         """Let a summary stand for the older messages; a failure is recorded, and none is cut."""
         call = (request.tenant, request.session, request.turn, request.ordinal)
         async with heartbeating():
-            return await self._flights.join(call, lambda: self._compact(request))
+            return await self._flights.join(call, lambda: self._admitted(request))
 
-    async def _compact(self, request: Compact) -> Compacted:
+    async def _admitted(self, request: Compact) -> Compacted:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
+        model = spec.agent.compaction.model or spec.agent.model
+        name = f"{request.turn}/compaction/{request.ordinal}"
+        asked = await self._admission.ask_beside(key, name, spec, model)
+        if isinstance(asked, Wait):
+            if asked.seconds > WAIT_SECONDS_MAX or asked.waited_seconds > WAIT_SECONDS_MAX:
+                return Compacted(0)
+            raise must_wait(asked)
+        async with asked as admitted:
+            return await self._compact(request, spec, model, admitted)
+
+    async def _compact(
+        self, request: Compact, spec: AgentSpec, model: str, admitted: Admitted
+    ) -> Compacted:
+        key = SessionKey(request.tenant, request.session)
         rules = spec.agent.compaction
-        model = rules.model or spec.agent.model
         frame = self._frames.of(spec)
         info = activity.info()
         caller = Caller(
@@ -99,6 +116,7 @@ class CompactionActivities:
                 asking = self._ask(asked, begun.plan)
                 text, usage = await self._watch.guard(key, request.turn, asking)
                 cost = self._prices(model, usage)
+                admitted.ending = replied(usage)
             return await self._store.complete_compaction(
                 request, begun.attempt, text, content, usage, cost, frame
             )
@@ -109,6 +127,10 @@ class CompactionActivities:
             raise
         except Exception as error:
             # Whatever a gateway raises ends this attempt only, and is told in plain words.
+            if isinstance(error, UnusableSummary):
+                admitted.ending = replied(error.usage)
+            else:
+                admitted.ending = failed(error)
             await self._failed(request, begun.attempt, model, rules.failures_max, error)
             return Compacted(0)
 

@@ -17,7 +17,7 @@ from everturn.errors import Fenced, ModelUnavailable, StaleHost, TurnCancelled
 from everturn.messages import AssistantMessage, ToolMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities import recovery
-from everturn_activities.admission import Admission, Admitted, GivenUp, failed, replied
+from everturn_activities.admission import Admission, Admitted, GivenUp, failed, must_wait, replied
 from everturn_activities.candidates import Candidates, addressed
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
@@ -60,14 +60,6 @@ class CallFailed(Exception):  # noqa: N818 - a recorded outcome, not a fault of 
         self.pause_seconds = pause_seconds
 
 
-class MustWait(Exception):  # noqa: N818 - nothing has failed
-    """The call may not begin yet."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__("The governor lets the call begin later.")
-        self.seconds = seconds
-
-
 @dataclass(frozen=True)
 class _Ended:
     message: AssistantMessage
@@ -107,13 +99,6 @@ class ModelActivities:
         async with heartbeating():
             try:
                 return await self.reply(context)
-            except MustWait as wait:
-                # Waiting is done by the server, and is no failure of the call's.
-                raise ApplicationError(
-                    str(wait),
-                    type="GovernorWait",
-                    next_retry_delay=timedelta(seconds=wait.seconds),
-                ) from None
             except CallFailed as failed:
                 raise ApplicationError(
                     str(failed),
@@ -123,8 +108,10 @@ class ModelActivities:
                 ) from None
 
     async def reply(self, context: ContextHead) -> StepHead:
-        """From the journal where it is paid for, else from the provider; or CallFailed or
-        MustWait."""
+        """From the journal where it is paid for, else from the provider; or CallFailed.
+
+        Raises `must_wait` where the governor does not let it begin yet.
+        """
         call = (context.tenant, context.session, context.turn, context.step)
         return await self._flights.join(call, lambda: self._call(context))
 
@@ -142,7 +129,7 @@ class ModelActivities:
             key, context.turn, context.step, spec, model, context.tokens
         )
         if isinstance(asked, Wait):
-            raise MustWait(asked.seconds)
+            raise must_wait(asked)
         if isinstance(asked, GivenUp):
             begun = await self._store.begin_model_call(context, model, self._caller())
             return await self.give_up(context, begun, asked)

@@ -301,3 +301,14 @@ async def test_T18_each_call_sends_the_prompt_the_history_and_what_the_turn_has_
         transcript[:5],
     ]
     assert len(transcript) == 6
+
+
+async def test_a_provider_that_refuses_a_summary_is_known_to_refuse(made: Bench) -> None:
+    agent(made, window_tokens=8000, compaction="{keep_last: 4}")
+    gateway = script(says("THE GIST", status=429, retry_after=0.5), steps=20, after=2)
+
+    _, events = await worked(made, gateway)
+
+    assert events[-1].body["outcome"] == "completed"
+    (key,) = (await made.runtime.governor.state()).keys
+    assert key.rate is not None

@@ -8,6 +8,7 @@ import sys
 import pytest
 from model_servers import asking
 
+from everturn.agents import Candidate
 from everturn.errors import UnknownModel
 from everturn.messages import Document, Image, Text, ToolMessage, ToolResult, UserMessage
 from everturn_activities import prices, tokens
@@ -136,3 +137,24 @@ def test_every_part_of_a_message_counts():
     text = UserMessage(parts=(Text(text="hello world"), Text(text="hello world")))
     assert tokens.count_message(one, "m") == 2 + tokens.MESSAGE_TOKENS
     assert tokens.count_message(text, "m") == 4 + tokens.MESSAGE_TOKENS
+
+
+def test_a_route_knows_the_account_and_tells_neither_key_nor_password() -> None:
+    environ = {
+        "OPENAI_BASE_URL": "https://me:hidden@models.example:8443/v1",
+        "OPENAI_API_KEY": "sk-hidden",
+        "ANTHROPIC_API_KEY": "sk-hidden-too",
+    }
+    gateways, others = Gateways(environ), Gateways({**environ, "OPENAI_API_KEY": "sk-another"})
+    openai = Candidate(model="openai/gpt-5-mini")
+    route = gateways.route(openai)
+    assert route.provider == "models.example:8443"
+    assert "hidden" not in str(route)
+    assert gateways.route(Candidate(model="openai/gpt-5")).key == route.key
+    assert others.route(openai).key != route.key
+
+    anthropic = Candidate(model="anthropic/claude-sonnet-4-5")
+    assert gateways.route(anthropic).provider == "anthropic"
+    assert gateways.route(anthropic).key == others.route(anthropic).key
+    own = Candidate(model="anthropic/claude-sonnet-4-5", api_key_variable="OTHER_KEY")
+    assert gateways.route(own).key != gateways.route(anthropic).key

@@ -1,7 +1,8 @@
-"""Many turns of two tenants against an endpoint that refuses more than 20 requests a second."""
+"""Many turns of two tenants against an endpoint that refuses what is beyond its rate."""
 
 import asyncio
 import json
+import random
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Sequence
@@ -13,6 +14,7 @@ from statistics import mean
 import pytest
 from harness import Bench, bench
 
+from everturn.events import Event
 from everturn.messages import user_text
 from everturn.session import SessionKey
 from everturn_activities.gateways.choose import Gateways
@@ -20,7 +22,7 @@ from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.workspaces import Workspaces
 from everturn_workers.worker import running_worker
 
-PER_SECOND = 20
+SECONDS = 240.0
 SCRIPT = {
     "by_last_user": {
         "slowly": [{"calls": [{"name": "slow", "arguments": {"seconds": 0.2}}]}, {"text": "done"}],
@@ -40,10 +42,10 @@ class Endpoint:
 
 
 @asynccontextmanager
-async def strict_endpoint(folder: Path) -> AsyncIterator[Endpoint]:
+async def strict_endpoint(folder: Path, per_second: int) -> AsyncIterator[Endpoint]:
     script, log = folder / "script.json", folder / "model.log"
     script.write_text(json.dumps(SCRIPT))
-    flags = ["--script", str(script), "--log", str(log), "--per-second", str(PER_SECOND)]
+    flags = ["--script", str(script), "--log", str(log), "--per-second", str(per_second)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "everturn_workers.scripted_model", *flags, stdout=PIPE
     )
@@ -62,34 +64,55 @@ async def ask(made: Bench, key: SessionKey, text: str) -> None:
     await made.front.accept(key, Inbound("m", "message", user_text(text)))
 
 
+async def until_finished(made: Bench, key: SessionKey) -> list[Event]:
+    """The session's events; a busy machine may take minutes for all."""
+    seen: list[Event] = []
+    async with asyncio.timeout(SECONDS):
+        async for batch in made.runtime.events.watch(key, (1, 0)):
+            seen += batch
+            if seen[-1].type == "turn_finished":
+                break
+    return seen
+
+
 async def seconds_of(made: Bench, keys: Sequence[SessionKey]) -> list[float]:
-    """How long each turn took from its message to its end."""
+    """How long each turn waited for its model."""
     seconds = []
     for key in keys:
-        events = await made.until(key, "turn_finished")
+        events = await until_finished(made, key)
         assert events[-1].body["outcome"] == "completed", events[-1].body
-        seconds.append(events[-1].time - events[0].time)
+        began = {event.type: event.time for event in events}
+        seconds.append(began["step_started"] - began["turn_started"])
     return seconds
 
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
 @pytest.mark.parametrize(
-    ("few", "many", "declared"),
+    ("few", "many", "per_second", "declared"),
     [
-        pytest.param(4, 40, True, id="sample"),
-        pytest.param(10, 190, True, id="whole", marks=pytest.mark.long),
-        pytest.param(10, 190, False, id="undeclared", marks=pytest.mark.long),
+        # A rate that a busy machine does not fall behind.
+        pytest.param(4, 40, 5, True, id="sample"),
+        pytest.param(10, 190, 20, True, id="whole", marks=pytest.mark.long),
+        pytest.param(10, 190, 20, False, id="undeclared", marks=pytest.mark.long),
     ],
 )
 async def test_a_crowd_is_paced_and_starves_nobody(
-    server_address: str, tmp_path: Path, workspace: Path, few: int, many: int, declared: bool
+    server_address: str,
+    tmp_path: Path,
+    workspace: Path,
+    few: int,
+    many: int,
+    per_second: int,
+    declared: bool,
 ) -> None:
     small = [SessionKey("small", f"s{number}") for number in range(few)]
     large = [SessionKey("large", f"l{number}") for number in range(many)]
     tool = SessionKey("tools", "tool")
-    limits = {"provider_limits": {"*": {"requests_per_second": PER_SECOND}}} if declared else {}
+    everybody = [*large, *small]
+    random.Random(1).shuffle(everybody)
+    limits = {"provider_limits": {"*": {"requests_per_second": per_second}}} if declared else {}
     async with (
-        strict_endpoint(tmp_path) as endpoint,
+        strict_endpoint(tmp_path, per_second) as endpoint,
         bench(server_address, tmp_path / "home", workspace, **limits) as made,
         running_worker(
             made.client,
@@ -100,17 +123,17 @@ async def test_a_crowd_is_paced_and_starves_nobody(
             Workspaces(),
         ),
     ):
-        await asyncio.gather(*(ask(made, key, "hello") for key in (*large, *small)))
+        await asyncio.gather(*(ask(made, key, "hello") for key in everybody))
         await ask(made, tool, "work slowly")
-        of_tool = await made.until(tool, "turn_finished")
+        of_tool = await until_finished(made, tool)
         of_small = await seconds_of(made, small)
         of_large = await seconds_of(made, large)
-        ended = (await made.events(large[-1]))[-1].time
+        ended = max([(await made.events(key))[-1].time for key in large])
 
     received, refused = endpoint.count("received"), endpoint.count("refused")
     print(
-        f"{few}+{many} turns: {received} received, {refused} refused;"
-        f" mean {mean(of_small):.1f} s and {mean(of_large):.1f} s, longest {max(of_large):.1f} s"
+        f"{few}+{many} turns: {received} received, {refused} refused; mean waits"
+        f" {mean(of_small):.1f} s and {mean(of_large):.1f} s, longest {max(of_large):.1f} s"
     )
     # The tool's turn went through in the midst of it, and its tool at once.
     tools = {event.type: event.time for event in of_tool}

@@ -131,3 +131,25 @@ async def test_a_model_that_stays_away_ends_the_turns_that_wait_for_it(
         events = await made.until(key, "turn_finished")
     assert events[-1].body["outcome"] == "model_failed"
     assert "at the-provider cannot be reached" in events[-1].body["reason"]
+
+
+async def test_a_model_that_is_left_alone_is_replaced_by_a_fallback_at_once(
+    limited: Limited, workspace: Path, placement: str
+) -> None:
+    (workspace / "agents").mkdir()
+    (workspace / "agents" / "default.md").write_text(
+        "---\nmodel: openai/gpt-5-mini\nfallback_models: [openai/gpt-5]\n---\nBe brief.\n"
+    )
+    gateway = scripted(says("ok", status=500))
+    async with (
+        limited.to(breaker_failures=1, breaker_seconds=60) as made,
+        made.worker(gateway, placement=placement),
+    ):
+        first, second = await made.session("first"), await made.session("second")
+        await made.send(first, "hello")
+        events = await made.until(first, "turn_finished")
+        await made.send(second, "hello")
+        await made.until(second, "turn_finished")
+    assert events[-1].body["outcome"] == "completed"
+    asked = [request.model for request in gateway.requests]
+    assert asked == ["openai/gpt-5-mini", "openai/gpt-5", "openai/gpt-5"]

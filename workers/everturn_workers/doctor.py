@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from everturn.agents import Agent
 from everturn.errors import UnknownModel, UsageError
 from everturn_activities.gateways.choose import check_model, provider_of
+from everturn_activities.governor.limits import Limits
 from everturn_activities.sandbox import probe
 from everturn_activities.workspace import load
 from everturn_workers import fetch
@@ -56,6 +57,7 @@ async def checks(settings: Settings, environment: Mapping[str, str] = os.environ
         _home(settings.home),
         await _temporal(settings),
         await _store(settings),
+        *await _redis(settings),
         await asyncio.to_thread(_sandbox, settings),
         *await asyncio.to_thread(_workspace_and_model, settings, environment),
         _port(settings),
@@ -122,6 +124,35 @@ async def _store(settings: Settings) -> Check:
             "Start it, or unset EVERTURN_DATABASE_URL to use a file in the home folder.",
         )
     return Check("store", True, f"A database answers at {address}.")
+
+
+async def _redis(settings: Settings) -> list[Check]:
+    """Whether the Redis of the governor answers, and what it holds back."""
+    if settings.redis_url is None:
+        return []
+    from everturn_activities.governor.redis import RedisGovernor
+
+    url = settings.redis_url.get_secret_value()
+    try:
+        governor = RedisGovernor(url, Limits())
+    except UsageError as error:
+        return [Check("redis", False, str(error), "Or unset it.")]
+    state = await governor.state()
+    await governor.close()
+    address = urlsplit(url).netloc.rpartition("@")[2]
+    if state.note is not None:
+        return [
+            Check(
+                "redis",
+                False,
+                f"No Redis answers at {address}: each process governs its model calls alone.",
+                "Start it, or unset EVERTURN_REDIS_URL.",
+            )
+        ]
+    held = [f"{key.provider} is paused" for key in state.keys if key.paused_seconds]
+    held += [f"{one.model} fails" for one in state.breakers if one.state != "closed"]
+    what = f"; now {', '.join(held)}" if held else ""
+    return [Check("redis", True, f"Redis answers at {address}{what}.")]
 
 
 def _sqlite(file: Path) -> Check:

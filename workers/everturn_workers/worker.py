@@ -104,6 +104,7 @@ async def running_worker(
         frames,
         lambda text: tokens.count_text(text, TOKENS_OF),
         watch,
+        admission,
         instance,
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
