@@ -20,6 +20,7 @@ from everturn_activities.gateways.scripted import (
     read_script,
     says,
 )
+from everturn_workers.scripted_model import ScriptedModel
 
 ADD = {"calls": [{"name": "add", "arguments": {"a": 1}}]}
 SUM = {"text": "It is two.", "thinking": "Easy."}
@@ -173,3 +174,13 @@ def test_the_endpoint_says_in_one_line_that_its_port_is_taken(tmp_path: Path):
     assert done.returncode == 1
     assert port in done.stderr
     assert "Traceback" not in done.stderr
+
+
+async def test_an_endpoint_with_a_rate_refuses_what_is_beyond_it():
+    endpoint = ScriptedModel(Script(replies=(says("ok"),)), per_second=2)
+    transport = httpx.ASGITransport(app=endpoint)
+    body = {"model": "any", "messages": [{"role": "user", "content": "hello"}]}
+    async with httpx.AsyncClient(transport=transport, base_url="http://endpoint/v1") as client:
+        answers = [await client.post("/chat/completions", json=body) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert 0 < float(answers[2].headers["retry-after-ms"]) <= 1000
