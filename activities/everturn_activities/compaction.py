@@ -85,10 +85,28 @@ class CompactionActivities:
         asked = await self._admission.ask_beside(key, name, spec, model)
         if isinstance(asked, Wait):
             if asked.seconds > WAIT_SECONDS_MAX or asked.waited_seconds > WAIT_SECONDS_MAX:
-                return Compacted(0)
+                return await self._give_up(request, spec, model)
             raise must_wait(asked)
         async with asked as admitted:
             return await self._compact(request, spec, model, admitted)
+
+    async def _give_up(self, request: Compact, spec: AgentSpec, model: str) -> Compacted:
+        """Count a failure where the governor lets nobody ask the model for long: a turn whose
+        window is full would come back for the same answer at once."""
+        rules = spec.agent.compaction
+        begun = await self._store.begin_compaction(
+            request, self._frames.of(spec), model, rules.failures_max, self._caller()
+        )
+        if isinstance(begun, Compacted):
+            return begun
+        held = ModelRefused(f"Model {model} may not be asked within {WAIT_SECONDS_MAX:g} s.")
+        await self._failed(request, begun.attempt, model, rules.failures_max, held)
+        return Compacted(0)
+
+    def _caller(self) -> Caller:
+        info = activity.info()
+        token = None if info.is_local else info.task_token
+        return Caller(self._worker, secrets.token_hex(8), token)
 
     async def _compact(
         self, request: Compact, spec: AgentSpec, model: str, admitted: Admitted
@@ -96,12 +114,8 @@ class CompactionActivities:
         key = SessionKey(request.tenant, request.session)
         rules = spec.agent.compaction
         frame = self._frames.of(spec)
-        info = activity.info()
-        caller = Caller(
-            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
-        )
         begun = await self._store.begin_compaction(
-            request, frame, model, rules.failures_max, caller
+            request, frame, model, rules.failures_max, self._caller()
         )
         if isinstance(begun, Compacted):
             return begun

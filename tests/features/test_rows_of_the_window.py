@@ -10,6 +10,7 @@ from everturn.events import Event
 from everturn.messages import Text, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
+from everturn_activities.governor import ModelCall, Permit, Wait
 
 SUMMARISER = "CRITICAL: answer with text only"
 SUMMARISED = "was summarised to make room"
@@ -312,3 +313,23 @@ async def test_a_provider_that_refuses_a_summary_is_known_to_refuse(made: Bench)
     assert events[-1].body["outcome"] == "completed"
     (key,) = (await made.runtime.governor.state()).keys
     assert key.rate is not None
+
+
+async def test_a_summariser_that_nobody_may_ask_for_long_counts_as_failed(made: Bench) -> None:
+    """Else a turn whose window is full would ask for its summary without an end."""
+    agent(made, window_tokens=9000, compaction="{keep_last: 4, failures_max: 2}")
+    gateway = script(says("THE GIST"), steps=14)
+    ask = made.runtime.governor.ask
+
+    async def asked(call: ModelCall) -> Permit | Wait:
+        if "/compaction/" in call.id:
+            return Wait(seconds=1000.0, cause="open", waited_seconds=0.0)
+        return await ask(call)
+
+    made.runtime.governor.ask = asked  # type: ignore[method-assign]
+    _, events = await worked(made, gateway)
+    statuses = [event.body["text"] for event in of(events, "status")]
+    assert "may not be asked within 60 s" in statuses[0]
+    assert "After 2 failures the turn goes on without" in statuses[1]
+    assert events[-1].body["outcome"] == "completed"
+    assert not any(map(asks_for_summary, gateway.requests))
