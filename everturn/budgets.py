@@ -67,6 +67,24 @@ class Budget(Limits):
         return self
 
 
+class BudgetVerdict(Limits):
+    """What a person says to a question about a budget: its new limits, or that it stays.
+
+    `approval` is the question's number; None is the one that is open.
+    """
+
+    verdict: Literal["raise", "deny"]
+    approval: int | None = None
+
+    @model_validator(mode="after")
+    def _names_what_it_raises(self) -> "BudgetVerdict":
+        if self.verdict == "raise" and not self.units:
+            raise ValueError("a raise needs a new limit: usd, tokens, steps or seconds")
+        if self.verdict == "deny" and self.units:
+            raise ValueError("a denial names no limit")
+        return self
+
+
 def whole(unit: Unit, value: float) -> int:
     """`value` in the whole numbers that are stored."""
     return round(value * _PARTS[unit])

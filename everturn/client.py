@@ -13,6 +13,7 @@ import httpx_sse
 from pydantic import BaseModel
 
 from everturn import errors
+from everturn.budgets import BudgetVerdict
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
 from everturn.inputs import checked_id
@@ -21,11 +22,15 @@ from everturn.reading import TurnResult
 from everturn.session import Mode
 from everturn.views import (
     AcceptedView,
+    AnswerBudget,
+    BudgetPage,
+    BudgetView,
     CancelTurn,
     CompactionUndoneView,
     CompactionView,
     CompactSession,
     MessagePage,
+    NewBudget,
     NewMessage,
     NewSession,
     Problem,
@@ -149,6 +154,24 @@ class Client:
         body = CancelTurn(id=id or secrets.token_hex(16), turn=turn)
         return await self._post(f"/v1/sessions/{_segment(session)}/cancel", body, AcceptedView)
 
+    async def budgets(self) -> list[BudgetView]:
+        """What the tenant, its days and its sessions may spend, and have spent."""
+        return list((await self._get("/v1/budgets", BudgetPage)).budgets)
+
+    async def put_budget(self, budget: NewBudget) -> BudgetView:
+        """Set all limits of the tenant, of each of its UTC days, or of a session."""
+        return await self._send("PUT", "/v1/budgets", budget, BudgetView)
+
+    async def answer_budget(
+        self,
+        session: str,
+        verdict: BudgetVerdict,
+        id: str | None = None,  # noqa: A002
+    ) -> AcceptedView:
+        """Raise a limit of the session, or answer what it asks about one."""
+        body = AnswerBudget(id=id or secrets.token_hex(16), **verdict.model_dump())
+        return await self._post(f"/v1/sessions/{_segment(session)}/budget", body, AcceptedView)
+
     async def compact(self, session: str) -> None:
         """Have the session's older messages summarised before its next step."""
         path = f"/v1/sessions/{_segment(session)}/compact"
@@ -225,12 +248,15 @@ class Client:
         return view.model_validate_json((await self._request("GET", path, params=given)).content)
 
     async def _post(self, path: str, body: BaseModel, view: type[_View]) -> _View:
+        return await self._send("POST", path, body, view)
+
+    async def _send(self, method: str, path: str, body: BaseModel, view: type[_View]) -> _View:
         try:
             content = body.model_dump_json(exclude_none=True)
         except ValueError:
             raise UsageError("The message is not valid UTF-8; convert it to UTF-8.") from None
         answer = await self._request(
-            "POST", path, content=content, headers={"content-type": "application/json"}
+            method, path, content=content, headers={"content-type": "application/json"}
         )
         return view.model_validate_json(answer.content)
 

@@ -20,6 +20,8 @@ EventType = Literal[
     "tool_started",  # call_id, index, name, arguments (a preview)
     "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
     "cancel_accepted",  # target
+    "budget_asked",  # approval, budget, unit, limit, spent, text: the turn waits for a person
+    "budget_answered",  # approval, verdict, text, too_late
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from everturn.budgets import Budget, Scope
+from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 
@@ -16,6 +16,16 @@ class UsageView(Frozen):
     reasoning_tokens: int = 0
     model_calls: int = 0
     cost_usd: float | None = 0.0
+
+
+class BudgetAskView(Frozen):
+    """A question that a turn waits with: may the limit of `budget` in `unit` be raised?"""
+
+    approval: int
+    turn: int
+    budget: Scope
+    unit: Unit
+    text: str
 
 
 class SessionView(Frozen):
@@ -37,6 +47,8 @@ class SessionView(Frozen):
     updated_at: float
     usage: UsageView = UsageView()
     cursor: str = "0"
+    asked: tuple[BudgetAskView, ...] = ()
+    """Questions that the open turn waits with for a person."""
 
 
 class StepView(Frozen):
@@ -126,6 +138,12 @@ class BudgetPage(Frozen):
     """Answer of `GET /v1/budgets`."""
 
     budgets: tuple[BudgetView, ...]
+
+
+class AnswerBudget(BudgetVerdict):
+    """Body of `POST /v1/sessions/{id}/budget`; the same `id` again changes nothing."""
+
+    id: str | None = None
 
 
 class NewBudget(Budget):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from harness import Bench, calls, says, scripted
 
-from everturn.budgets import Budget
+from everturn.budgets import Budget, BudgetVerdict
+from everturn_activities.store import Inbound
 
 
 def limit(workspace: Path, budget: str, model: str = "openai/gpt-5-mini") -> None:
@@ -69,3 +70,64 @@ async def test_a_budget_that_only_calls_under_way_block_is_waited_for(
     [tenant] = await store.budgets(made.tenant)
     assert (tenant.reserved.tokens, tenant.reserved.usd) == (0, 0)
     assert tenant.spent.tokens == 2 * 10 + len(["I", "am", "done."]) + len(["So", "am", "I."])
+
+
+@pytest.mark.parametrize("placement", ["inline", "queued"])
+async def test_a_soft_limit_asks_a_person_and_a_raise_lets_the_turn_go_on_after_a_restart(
+    made: Bench, placement: str
+) -> None:
+    limit(made.workspace, "{steps: 2, soft: 0.5}")
+    replies = calls("add", a=1, b=2), says("It is 3.")
+    key = await made.session()
+    async with made.worker(scripted(*replies), placement=placement):
+        await made.send(key, "add")
+        asked = (await made.until(key, "budget_asked"))[-1]
+    assert asked.body["text"] == "The budget of session s allows 2 steps; 1 step spent."
+    async with made.worker(scripted(*replies), placement=placement):
+        verdict = BudgetVerdict(verdict="raise", steps=4, approval=asked.body["approval"])
+        for _ in range(2):
+            accepted = await made.front.accept(key, Inbound("b1", "budget", budget=verdict))
+            assert accepted.status == "accepted"
+        events = await made.until(key, "turn_finished")
+        late = await made.front.accept(key, Inbound("b2", "budget", budget=verdict))
+    assert events[-1].body["outcome"] == "completed"
+    assert len([e for e in events if e.type == "budget_answered"]) == 1
+    assert late.status == "too_late"
+
+
+async def test_a_denied_raise_ends_the_turn_and_the_next_one_asks_again(made: Bench) -> None:
+    limit(made.workspace, "{steps: 2, soft: 0.5}")
+    gateway = scripted(calls("add", a=1, b=2), says("Never said."))
+    key = await made.session()
+    async with made.worker(gateway):
+        await made.send(key, "add")
+        await made.until(key, "budget_asked")
+        denied = Inbound("no", "budget", budget=BudgetVerdict(verdict="deny"))
+        await made.front.accept(key, denied)
+        events = await made.until(key, "turn_finished")
+        await made.send(key, "again")
+        await made.until(key, "budget_asked", turn=2)
+        await made.cancel(key)
+        cancelled = (await made.until(key, "turn_finished", turn=2))[-1]
+    assert len(gateway.requests) == 1
+    assert events[-1].body["outcome"] == "budget_exceeded"
+    assert "A person was asked and did not raise it." in events[-1].body["reason"]
+    assert cancelled.body["outcome"] == "cancelled"
+    assert (await made.runtime.store.session(key)).asked == ()
+
+
+async def test_a_days_budget_that_an_operator_raises_wakes_all_that_wait_for_it(
+    made: Bench,
+) -> None:
+    keys = [await made.session(name) for name in ("a", "b")]
+    day = Budget(steps=4, soft=0.25)
+    await made.front.put_budget(made.tenant, "day", None, day)
+    gateway = scripted(calls("add", a=1, b=2), says("It is 3."))
+    async with made.worker(gateway):
+        for key in keys:
+            await made.send(key, "add")
+        for key in keys:
+            await made.until(key, "budget_asked")
+        await made.front.put_budget(made.tenant, "day", None, Budget(steps=100, soft=0.25))
+        ends = [(await made.until(key, "turn_finished"))[-1] for key in keys]
+    assert [end.body["outcome"] for end in ends] == ["completed", "completed"]

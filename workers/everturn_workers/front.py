@@ -4,8 +4,9 @@ import asyncio
 import logging
 from typing import Protocol
 
+from everturn.budgets import Budget, Scope
 from everturn.session import SessionKey
-from everturn.views import AcceptedView
+from everturn.views import AcceptedView, BudgetView
 from everturn_activities.store import Inbound, Store, Wake
 
 WAKE_SECONDS = 1.0
@@ -35,9 +36,27 @@ class Front:
         """
         accepted = await self._store.accept(key, inbound)
         if accepted.wake is not None:
-            try:
-                async with asyncio.timeout(WAKE_SECONDS):
-                    await self._waker.wake(accepted.wake)
-            except Exception as error:
-                log.warning("session %s was not woken, the reconciler will: %s", key.session, error)
+            await self._wake(accepted.wake)
+        if inbound.budget is not None and accepted.view.status == "accepted":
+            await self.settle_asks(key.tenant)
         return accepted.view
+
+    async def put_budget(
+        self, tenant: str, scope: Scope, session: str | None, budget: Budget
+    ) -> BudgetView:
+        """Set a budget, and wake the turns that wait for it."""
+        view = await self._store.put_budget(tenant, scope, session, budget)
+        await self.settle_asks(tenant)
+        return view
+
+    async def settle_asks(self, tenant: str) -> None:
+        for wake in await self._store.settle_asks(tenant):
+            await self._wake(wake)
+
+    async def _wake(self, wake: Wake) -> None:
+        try:
+            async with asyncio.timeout(WAKE_SECONDS):
+                await self._waker.wake(wake)
+        except Exception as error:
+            name = wake.key.session
+            log.warning("session %s was not woken, the reconciler will: %s", name, error)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
-from everturn.budgets import Budget, Scope
+from everturn.budgets import Budget, BudgetVerdict, Scope
 from everturn.context.compaction import Plan
 from everturn.context.cuts import Cut
 from everturn.context.window import Frame
@@ -52,13 +52,14 @@ class Inbound:
     """Something sent to a session, under the sender's id."""
 
     id: str
-    kind: Literal["message", "cancel"]
+    kind: Literal["message", "cancel", "budget"]
     message: UserMessage | None = None
     mode: Mode = "queue"
     agent: str | None = None
     model: str | None = None
     target: int | None = None
     """The turn that a cancel is meant for; None means the open one. Messages name none."""
+    budget: BudgetVerdict | None = None
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,9 @@ class Store(Protocol):
         self, tenant: str, scope: Scope, session: str | None, budget: Budget
     ) -> BudgetView: ...
     async def budgets(self, tenant: str) -> list[BudgetView]: ...
+    async def settle_asks(self, tenant: str) -> list[Wake]:
+        """Close the questions whose limit was changed meanwhile; whom to wake."""
+        ...
 
     async def cancelled(self, key: SessionKey, turn: int) -> bool: ...
 

@@ -15,7 +15,7 @@ from everturn.events import Draft
 from everturn.messages import Text, UserMessage
 from everturn.session import BeginTurn, InboxHead, SessionKey
 from everturn.views import AcceptedView
-from everturn_activities.store import Accepted, Inbound, TakeoverNeeded, Wake, schema
+from everturn_activities.store import Accepted, Inbound, TakeoverNeeded, Wake, asks, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -97,11 +97,14 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     }
     if inbound.kind == "cancel":
         _aim_cancel(session, row)
+    elif inbound.budget is not None:
+        asks.answer(session, row, inbound.budget)
     else:
         _place(session, row)
     session.tell(_announced(session, inbound, row))
     _INSERT.run(tx.connection, row)
-    wakes = row["state"] == "waiting" and session.wake_at is None
+    answered = inbound.kind == "budget" and row["state"] == "consumed"
+    wakes = (row["state"] == "waiting" or answered) and session.wake_at is None
     if wakes:
         session.wake_at = tx.now
     session.save()
@@ -286,6 +289,8 @@ def _announced(session: LockedSession, inbound: Inbound, row: dict[str, Any]) ->
         body = {"id": inbound.id, "target": row["target"], "too_late": row["state"] == "too_late"}
         turn = turn if row["target"] == turn else 0
         return Draft(id=f"cancel/{inbound.id}", type="cancel_accepted", turn=turn, body=body)
+    if inbound.budget is not None:
+        return asks.answered(inbound.id, row, inbound.budget)
     assert inbound.message is not None
     return Draft(
         id=f"message/{inbound.id}",
@@ -309,5 +314,7 @@ def preview(message: UserMessage) -> str:
 
 def _digest(inbound: Inbound) -> str:
     body = inbound.message.model_dump_json() if inbound.message else ""
+    if inbound.budget is not None:
+        body = inbound.budget.model_dump_json()
     said = (inbound.kind, inbound.mode, body, inbound.agent, inbound.model, inbound.target)
     return hashlib.sha256(repr(said).encode()).hexdigest()

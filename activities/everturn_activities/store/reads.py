@@ -9,7 +9,7 @@ from everturn.errors import UnknownSession
 from everturn.messages import message_from_json
 from everturn.session import SessionKey
 from everturn.views import MessageView, SessionView, StepView, TurnView, UsageView
-from everturn_activities.store import Assignment, UnfinishedCall, Wake, schema
+from everturn_activities.store import Assignment, UnfinishedCall, Wake, asks, schema
 from everturn_activities.store.locked import unknown
 from everturn_activities.store.statement import Statement
 
@@ -108,6 +108,7 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         updated_at=row.updated_at,
         usage=_usage(sums),
         cursor=f"{row.event_epoch}.{row.event_seq}",
+        asked=asks.open_of(connection, row.sid) if row.budgeted else (),
     )
 
 

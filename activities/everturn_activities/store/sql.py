@@ -57,6 +57,7 @@ from everturn_activities.store import (
     UnfinishedCall,
     Wake,
     accounts,
+    asks,
     budgets,
     compactions,
     cuts,
@@ -309,6 +310,15 @@ class SqlStore:
         return await self._database.read(
             lambda connection: budgets.every(connection, tenant, today)
         )
+
+    async def settle_asks(self, tenant: str) -> list[Wake]:
+        keys = await self._database.read(lambda connection: asks.askers(connection, tenant))
+        wakes = []
+        # One at a time: no transaction locks two sessions.
+        for key in keys:
+            settled = await self._database.write(lambda tx, key=key: asks.settle(tx, key))  # type: ignore[misc]
+            wakes += [settled] if settled is not None else []
+        return wakes
 
     # The journal of model calls.
 

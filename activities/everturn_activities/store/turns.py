@@ -36,6 +36,7 @@ from everturn_activities.store import (
     Idle,
     SpecNeeded,
     TakeoverNeeded,
+    asks,
     inbox,
     ledger,
     room,
@@ -554,6 +555,8 @@ def _record_outcome(
         stops.roll_back(session, request.turn)
         text = ""
     session.open_turn = None
+    if session.budgeted:
+        asks.close(session)
     inputs, outputs, cost, ended, priced, begun = _USAGE.one(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
     )

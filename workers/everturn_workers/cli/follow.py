@@ -3,9 +3,24 @@
 from contextlib import aclosing
 
 from everturn.client import Client, took_up
+from everturn.events import Event
 from everturn.reading import TurnResult
 from everturn.views import AcceptedView, SessionView
 from everturn_workers.cli.show import Show
+
+
+class WaitsForPerson(Exception):  # noqa: N818 - a state of the turn, not a fault
+    """The turn asks something that only a person can answer."""
+
+
+async def _demand_nobody_is_asked(client: Client, session: str, event: Event) -> None:
+    if event.type == "budget_asked":
+        asked = (await client.session(session)).asked
+        if any(ask.approval == event.body["approval"] for ask in asked):
+            raise WaitsForPerson(
+                f"The turn waits for an answer: 'everturn budget raise {session}"
+                f" --{asked[0].unit} LIMIT', or 'everturn budget deny {session}'."
+            )
 
 
 async def follow_message(
@@ -13,7 +28,8 @@ async def follow_message(
 ) -> TurnResult:
     """Show the turn that works an accepted message, and return how it ended.
 
-    `every_event` shows what happens before that turn begins too.
+    `every_event` shows what happens before that turn begins too. Raises WaitsForPerson where
+    the turn asks for one.
     """
     turn: int | None = None
     async with aclosing(client.events(session, accepted.cursor)) as events:
@@ -24,6 +40,8 @@ async def follow_message(
                 show.event(event)
             if event.type == "turn_finished" and event.turn == turn:
                 return TurnResult.from_event(event)
+            if event.turn == turn:
+                await _demand_nobody_is_asked(client, session, event)
     raise AssertionError("A stream without an end has ended.")
 
 
@@ -40,11 +58,14 @@ async def follow_turn(
     """Show a turn from its beginning, or everything after the cursor, until the turn ended."""
     result = None
     start = await beginning(client, session, turn) if after is None else after
-    async for event in client.events(session.id, start, until_turn=turn):
-        if after is not None or event.turn == turn:
-            show.event(event)
-        if event.type == "turn_finished" and event.turn == turn:
-            result = TurnResult.from_event(event)
+    async with aclosing(client.events(session.id, start, until_turn=turn)) as events:
+        async for event in events:
+            if after is not None or event.turn == turn:
+                show.event(event)
+            if event.type == "turn_finished" and event.turn == turn:
+                result = TurnResult.from_event(event)
+            if event.turn == turn:
+                await _demand_nobody_is_asked(client, session.id, event)
     if result is not None:
         return result
     # The cursor lies behind the turn's end.

@@ -44,7 +44,7 @@ def list_sessions(
         for view in views:
             print_json(view.model_dump())
     else:
-        _print(_sessions_table(views))
+        print_table(_sessions_table(views))
 
 
 def show_session(
@@ -67,8 +67,8 @@ def show_session(
     if json:
         print_json({**view.model_dump(), "turns": [turn.model_dump() for turn in turns]})
     else:
-        _print(_sessions_table((view,)))
-        _print(_turns_table(turns))
+        print_table(_sessions_table((view,)))
+        print_table(_turns_table(turns))
 
 
 def compact_session(
@@ -96,7 +96,7 @@ def compact_session(
 
 
 def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
-    table = _table(
+    table = new_table(
         "session", "status", "turns>", "waiting>", "tokens>", "cost>", "updated", "title"
     )
     for view in views:
@@ -114,7 +114,7 @@ def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
 
 
 def _turns_table(turns: "list[TurnView]") -> "Table":
-    table = _table(
+    table = new_table(
         "turn>", "step>", "model", "attempts>", "stop", "in>", "out>", "cost>", "seconds>", "tools"
     )
     for turn in turns:
@@ -149,7 +149,7 @@ def _turns_table(turns: "list[TurnView]") -> "Table":
     return table
 
 
-def _table(*names: str) -> "Table":
+def new_table(*names: str) -> "Table":
     """A table; names that end in `>` are columns of numbers."""
     from rich import box
     from rich.table import Table
@@ -163,7 +163,7 @@ def _table(*names: str) -> "Table":
     return table
 
 
-def _print(table: "Table") -> None:
+def print_table(table: "Table") -> None:
     from everturn_workers.cli.show import consoles
 
     out, _ = consoles()

@@ -106,6 +106,8 @@ class Page:
                 self._say(f"{name} is rolled back.", "message", "yellow")
             case "cancel_accepted":
                 self._say("The turn is asked to end.", "cancel ", "yellow")
+            case "budget_asked" | "budget_answered":
+                self._say(body["text"], "budget ", "yellow")
             case "gap":
                 self._say("Older events were trimmed away.", "gap    ", "yellow")
             case "turn_finished":

@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from everturn.reading import TurnResult
     from everturn_workers.settings import Settings
 
-FAILED, INTERRUPTED = 1, 130
+FAILED, WAITING, INTERRUPTED = 1, 3, 130
 
 TaskText = Annotated[str, typer.Argument(metavar="TASK", help="What to do; - reads stdin.")]
 
@@ -49,7 +51,8 @@ def run(
     if detach:
         asyncio.run(_hand_over(settings, name, text, json))
     else:
-        _exit_as(asyncio.run(_run(settings, name, text, json)))
+        with _waiting_for_a_person():
+            _exit_as(asyncio.run(_run(settings, name, text, json)))
 
 
 async def _run(settings: "Settings", session: str, text: str, json: bool) -> "TurnResult":
@@ -173,7 +176,8 @@ def attach(
 ) -> None:
     """Show a session's newest turn from its beginning, and follow it to its end."""
     settings = options.read(port=port, home=home)
-    result = asyncio.run(_attach(settings, session, after, json))
+    with _waiting_for_a_person():
+        result = asyncio.run(_attach(settings, session, after, json))
     if result is None:
         _say(f"Session {session} has not begun a turn yet.")
     else:
@@ -249,6 +253,18 @@ def _text_of(task: str) -> str:
             size += len(piece)
         return checked_text("x" * size, "task")
     return checked_text(text_from_bytes(raw, "task"), "task")
+
+
+@contextmanager
+def _waiting_for_a_person() -> Iterator[None]:
+    """Exit with a code of its own where the turn asks what nobody here can answer."""
+    from everturn_workers.cli.follow import WaitsForPerson
+
+    try:
+        yield
+    except WaitsForPerson as waits:
+        _say(str(waits))
+        raise typer.Exit(WAITING) from None
 
 
 def _exit_as(result: "TurnResult") -> None:

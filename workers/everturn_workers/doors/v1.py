@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.routing import APIRoute
 
+from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UnknownSession, UsageError
 from everturn.events import cursor_from_text
 from everturn.inputs import checked_id, checked_message, checked_text
@@ -21,11 +22,15 @@ from everturn.messages import Document, Image, UserMessage, user_text
 from everturn.session import SessionKey
 from everturn.views import (
     AcceptedView,
+    AnswerBudget,
+    BudgetPage,
+    BudgetView,
     CancelTurn,
     CompactionUndoneView,
     CompactionView,
     CompactSession,
     MessagePage,
+    NewBudget,
     NewMessage,
     NewSession,
     Problem,
@@ -203,6 +208,28 @@ def router(parts: Parts) -> APIRouter:
         name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
         inbound = Inbound(id=name, kind="cancel", target=body.turn)
         return await front.accept(key_of(request, session), inbound)
+
+    @routes.post("/sessions/{id}/budget", status_code=202)
+    async def answer_budget(request: Request, session: Name, body: AnswerBudget) -> AcceptedView:
+        """Raise a limit of the session, or answer what it asks about one."""
+        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "answer id")
+        verdict = BudgetVerdict(**body.model_dump(exclude={"id"}))
+        inbound = Inbound(id=name, kind="budget", budget=verdict)
+        return await front.accept(key_of(request, session), inbound)
+
+    @routes.get("/budgets")
+    async def list_budgets(request: Request) -> BudgetPage:
+        """What the tenant, its days and its sessions may spend, and have spent."""
+        return BudgetPage(budgets=tuple(await store.budgets(authorize(request))))
+
+    @routes.put("/budgets")
+    async def put_budget(request: Request, body: NewBudget) -> BudgetView:
+        """Set all limits of the tenant, of each of its UTC days, or of a session."""
+        if (body.scope == "session") != (body.session is not None):
+            raise UsageError("A budget of scope 'session' names its 'session', and no other does.")
+        name = None if body.session is None else key_of(request, body.session).session
+        budget = Budget(**body.model_dump(exclude={"scope", "session"}))
+        return await front.put_budget(authorize(request), body.scope, name, budget)
 
     @routes.post("/sessions/{id}/compact", status_code=202)
     async def compact_session(
