@@ -38,6 +38,9 @@ from everturn.views import (
     SessionView,
     TurnPage,
     TurnView,
+    UsageBy,
+    UsagePage,
+    UsageRow,
 )
 
 PATIENCE_SECONDS = 60.0
@@ -153,6 +156,10 @@ class Client:
         """Ask the turn, by default the open one, to end."""
         body = CancelTurn(id=id or secrets.token_hex(16), turn=turn)
         return await self._post(f"/v1/sessions/{_segment(session)}/cancel", body, AcceptedView)
+
+    async def usage(self, by: UsageBy = "session", since: str | None = None) -> list[UsageRow]:
+        """Tokens and cost of calls that began on the UTC day `since` (2026-01-31), or later."""
+        return list((await self._get("/v1/usage", UsagePage, by=by, since=since)).rows)
 
     async def budgets(self) -> list[BudgetView]:
         """What the tenant, its days and its sessions may spend, and have spent."""

@@ -8,7 +8,8 @@ from everturn.session import Mode, OutcomeKind, Placement, Stop
 
 
 class UsageView(Frozen):
-    """Sums over model calls that ended. `cost_usd` is None where a price is unknown."""
+    """Sums over model calls: of `model_calls` that were answered, side calls among them, and of
+    attempts that were cut or lost. `cost_usd` is None where a price is unknown."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -16,6 +17,38 @@ class UsageView(Frozen):
     reasoning_tokens: int = 0
     model_calls: int = 0
     cost_usd: float | None = 0.0
+
+
+UsageBy = Literal["session", "agent", "model", "day"]
+
+
+class UsageRow(UsageView):
+    """Usage of one session, agent, model or UTC day, `key`: of `model_calls` replies.
+
+    Attempts that were lost or cut are counted by estimate, side calls are compactions and
+    the like. `cost_usd` is of the calls whose price is known; `unpriced_calls` are the others.
+    """
+
+    key: str
+    lost_attempts: int = 0
+    side_calls: int = 0
+    unpriced_calls: int = 0
+    cost_usd: float = 0.0
+
+
+class UsagePage(Frozen):
+    """Answer of `GET /v1/usage`."""
+
+    rows: tuple[UsageRow, ...]
+
+
+class SectionsView(Frozen):
+    """The tokens of a request by what they are: `memory` is what this turn has said so far."""
+
+    system: int
+    tools: int
+    history: int
+    memory: int
 
 
 class BudgetAskView(Frozen):
@@ -62,6 +95,9 @@ class StepView(Frozen):
     usage: UsageView
     duration_seconds: float | None
     tools: tuple[str, ...] = ()
+    sections: SectionsView | None = None
+    estimated: bool = False
+    """The provider told no usage, or the reply was cut off: tokens are our own count."""
 
 
 class TurnView(Frozen):

@@ -4,13 +4,14 @@ Here a token costs a tenth of a cent, every message has 7 tokens, and a reply 6 
 first call of a session may take 13 tokens.
 """
 
-from stories import ME, SPEC, Story
+import pytest
+from stories import ME, SPEC, Story, delta
 
 from everturn.agents import Agent, AgentSpec
-from everturn.budgets import Budget
+from everturn.budgets import Budget, BudgetVerdict
 from everturn.session import TurnHead
 from everturn.views import BudgetView
-from everturn_activities.store import Blocked
+from everturn_activities.store import Blocked, CallFailure, Inbound
 
 MODEL = SPEC.agent.model
 REPLY = 5
@@ -59,3 +60,92 @@ async def test_b10_a_spent_budget_lets_no_call_begin_and_says_which_and_how_much
     await story.finish(turn, outcome="budget_exceeded", step=1)
     [told] = await story.told("turn_finished")
     assert told.body["reason"] == blocked.reason
+
+
+async def stream(story: Story, attempt: int) -> None:
+    await story.events.append_deltas(story.key, 1, 1, attempt, [delta("half a", 1, attempt)])
+
+
+async def test_what_a_lost_attempt_took_is_spent_by_estimate_once(story: Story) -> None:
+    context = await story.prepare(await begun(story, Budget(tokens=100)))
+    await stream(story, await story.start(context))
+    second = await story.start(context)
+    view = await budget(story)
+    assert (view.spent.tokens, view.spent.steps, view.reserved.tokens) == (7 + 7, 0, 13)
+    await story.reply(context, second)
+    [row] = await story.store.usage("default", "session", 0)
+    assert (row.lost_attempts, row.model_calls, row.input_tokens + row.output_tokens) == (1, 1, 19)
+    assert (await budget(story)).spent.tokens == 19
+    assert row.cost_usd == (await budget(story)).spent.usd == 0.514
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_a_failed_attempt_is_refunded_unless_it_was_answered(
+    story: Story, answered: bool
+) -> None:
+    context = await story.prepare(await begun(story, Budget(tokens=100)))
+    attempt = await story.start(context)
+    if answered:
+        await stream(story, attempt)
+    await story.store.fail_model_call(context, attempt, CallFailure("Overloaded.", 5))
+    view = await budget(story)
+    assert view.spent.tokens == (14 if answered else 0)
+    assert (view.reserved.tokens, view.reserved.steps) == (0, 0)
+
+
+async def test_an_attempt_that_is_under_way_when_its_turn_ends_is_spent(story: Story) -> None:
+    turn = await begun(story, Budget(tokens=100))
+    attempt = await story.start(await story.prepare(turn))
+    await stream(story, attempt)
+    await story.finish(turn, outcome="cancelled", step=0)
+    view = await budget(story)
+    assert (view.spent.tokens, view.reserved.tokens) == (14, 0)
+
+
+async def test_a_budget_that_is_set_later_knows_what_was_spent_before(story: Story) -> None:
+    turn = await begun(story)
+    context = await story.prepare(turn)
+    await stream(story, await story.start(context))
+    attempt = await story.start(context)
+    await story.store.put_budget("default", "tenant", None, Budget(usd=1))
+    early = await budget(story)
+    await story.reply(context, attempt)
+    assert (early.spent.tokens, early.spent.usd) == (14, 0.014)
+    view = await budget(story)
+    assert (view.spent.tokens, view.spent.usd, view.reserved.usd) == (19, 0.514, 0)
+
+
+async def test_a_day_ends_at_midnight_utc_and_calls_count_for_the_day_they_began(
+    story: Story,
+) -> None:
+    await story.store.put_budget("default", "day", None, Budget(tokens=20))
+    context = await story.prepare(await begun(story))
+    attempt = await story.start(context)
+    story.clock.now += 86_400
+    assert (await budget(story)).reserved.tokens == 0
+    await story.reply(context, attempt)
+    view = await budget(story)
+    assert (view.day, view.spent.tokens, view.reserved.tokens) == ("2023-11-15", 0, 0)
+    days = await story.store.usage("default", "day", 0)
+    assert [(row.key, row.input_tokens) for row in days] == [("2023-11-14", 3)]
+
+
+async def test_a_limit_that_was_raised_stays_until_the_agents_own_is_changed(
+    story: Story,
+) -> None:
+    turn = await begun(story, Budget(usd=1))
+    raised = Inbound("b", "budget", budget=BudgetVerdict(verdict="raise", usd=5))
+    await story.store.accept(story.key, raised)
+    await story.finish(turn, step=0)
+    for limit, expected in ((1, 5), (2, 2)):
+        await story.send()
+        turn = await story.begun(f"run-{limit}-b", spec=spec(Budget(usd=limit)))
+        assert (await budget(story)).limits.usd == expected
+        await story.finish(turn, f"run-{limit}-b", step=0)
+
+
+async def test_a_session_without_a_limit_writes_no_entry(story: Story) -> None:
+    await story.step(await begun(story))
+    assert await story.store.budgets("default") == []
+    [row] = await story.store.usage("default", "model", 0)
+    assert (row.key, row.model_calls, row.cost_usd) == (MODEL, 1, 0.5)

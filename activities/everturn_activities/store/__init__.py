@@ -33,7 +33,15 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
-from everturn.views import AcceptedView, BudgetView, MessageView, SessionView, TurnView
+from everturn.views import (
+    AcceptedView,
+    BudgetView,
+    MessageView,
+    SessionView,
+    TurnView,
+    UsageBy,
+    UsageRow,
+)
 from everturn_activities.gateways import Usage
 
 
@@ -268,6 +276,7 @@ class Store(Protocol):
         self, tenant: str, scope: Scope, session: str | None, budget: Budget
     ) -> BudgetView: ...
     async def budgets(self, tenant: str) -> list[BudgetView]: ...
+    async def usage(self, tenant: str, by: UsageBy, since: float) -> list[UsageRow]: ...
     async def settle_asks(self, tenant: str) -> list[Wake]:
         """Close the questions whose limit was changed meanwhile; whom to wake."""
         ...

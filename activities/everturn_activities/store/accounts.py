@@ -21,12 +21,13 @@ from everturn_activities.store.statement import Statement, insert
 EXTRA = ("lost", "cut")
 """States of entries whose cost stands in no step."""
 
-_a, _e, _s, _st, _c = (
+_a, _e, _s, _st, _c, _x = (
     schema.accounts,
     schema.entries,
     schema.sessions,
     schema.steps,
     schema.tool_calls,
+    schema.side_calls,
 )
 _KINDS = ("limit", "mark", "reserved", "spent")
 _COLUMNS = tuple(f"{kind}_{unit}" for kind in _KINDS for unit in UNITS)
@@ -236,13 +237,18 @@ def _sums(
     tools = connection.execute(
         sa.select(total(tool_ms)).where(*of(_c, _c.c.state == "done", _c.c.ended_at >= since))
     ).scalar_one()
+    side = connection.execute(
+        sa.select(
+            total(whole_usd(_x.c.cost_usd)), total(_x.c.input_tokens + _x.c.output_tokens)
+        ).where(*of(_x, _x.c.output_tokens > 0, _x.c.started_at >= since))
+    ).one()
     open_ = [_e.c.state == "open", *([_e.c.day == day] if day else [])]
     reserved = connection.execute(
         sa.select(*(total(_e.c[f"reserved_{unit}"]) for unit in UNITS)).where(*of(_e, *open_))
     ).one()
     return {
-        "spent_usd": steps[0] + extra[0],
-        "spent_tokens": steps[1] + extra[1],
+        "spent_usd": steps[0] + extra[0] + side[0],
+        "spent_tokens": steps[1] + extra[1] + side[1],
         "spent_steps": steps[2],
         "spent_seconds": steps[3] + extra[2] + tools,
         **{f"reserved_{unit}": reserved[n] for n, unit in enumerate(UNITS)},

@@ -1,5 +1,6 @@
 """What people and programs read of sessions, turns and messages."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ import sqlalchemy as sa
 from everturn.errors import UnknownSession
 from everturn.messages import message_from_json
 from everturn.session import SessionKey
-from everturn.views import MessageView, SessionView, StepView, TurnView, UsageView
-from everturn_activities.store import Assignment, UnfinishedCall, Wake, asks, schema
+from everturn.views import MessageView, SectionsView, SessionView, StepView, TurnView, UsageView
+from everturn_activities.store import Assignment, UnfinishedCall, Wake, asks, schema, usage
 from everturn_activities.store.locked import unknown
 from everturn_activities.store.statement import Statement
 
@@ -35,27 +36,6 @@ _last_outcome = (
     .scalar_subquery()
 )
 _SESSIONS = sa.select(_s, _waiting.label("waiting"), _last_outcome.label("last_outcome"))
-_TAKEN = (
-    *("sid", "turn", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
-    *("ended_at", "cost_usd"),
-)
-_side = schema.side_calls
-# Steps, and those side calls that were answered.
-_paid = sa.union_all(
-    sa.select(*(_st.c[name] for name in _TAKEN)),
-    sa.select(*(_side.c[name] for name in _TAKEN)).where(_side.c.output_tokens > 0),
-).subquery()
-_SUMS = (
-    sa.func.coalesce(sa.func.sum(_paid.c.input_tokens), 0).label("input_tokens"),
-    sa.func.coalesce(sa.func.sum(_paid.c.output_tokens), 0).label("output_tokens"),
-    sa.func.coalesce(sa.func.sum(_paid.c.cached_tokens), 0).label("cached_tokens"),
-    sa.func.coalesce(sa.func.sum(_paid.c.reasoning_tokens), 0).label("reasoning_tokens"),
-    sa.func.count(_paid.c.ended_at).label("model_calls"),
-    sa.func.count(_paid.c.cost_usd).label("priced"),
-    sa.func.sum(_paid.c.cost_usd).label("cost_usd"),
-)
-
-
 _SID = Statement(
     sa.select(_s.c.sid).where(
         _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
@@ -91,7 +71,6 @@ def sessions(
 
 
 def _session_view(connection: sa.Connection, row: Any) -> SessionView:
-    sums = connection.execute(sa.select(*_SUMS).where(_paid.c.sid == row.sid)).one()
     status = "running" if row.open_turn is not None else "queued" if row.waiting else "idle"
     return SessionView(
         id=row.id,
@@ -106,20 +85,9 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         last_outcome=row.last_outcome,
         created_at=row.created_at,
         updated_at=row.updated_at,
-        usage=_usage(sums),
+        usage=usage.of_session(connection, row.sid),
         cursor=f"{row.event_epoch}.{row.event_seq}",
         asked=asks.open_of(connection, row.sid) if row.budgeted else (),
-    )
-
-
-def _usage(sums: Any) -> UsageView:
-    return UsageView(
-        input_tokens=sums.input_tokens,
-        output_tokens=sums.output_tokens,
-        cached_tokens=sums.cached_tokens,
-        reasoning_tokens=sums.reasoning_tokens,
-        model_calls=sums.model_calls,
-        cost_usd=(sums.cost_usd or 0.0) if sums.priced == sums.model_calls else None,
     )
 
 
@@ -140,14 +108,7 @@ def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnVi
         .where(_c.c.sid == sid, _c.c.turn >= first)
         .order_by(_c.c.turn, _c.c.step, _c.c.idx)
     ).all()
-    sums = {
-        row.turn: _usage(row)
-        for row in connection.execute(
-            sa.select(_paid.c.turn, *_SUMS)
-            .where(_paid.c.sid == sid, _paid.c.turn >= first)
-            .group_by(_paid.c.turn)
-        )
-    }
+    sums = usage.of_turns(connection, sid, first)
     return [
         TurnView(
             turn=row.turn,
@@ -185,7 +146,14 @@ def _step_view(row: Any, calls: Sequence[Any]) -> StepView:
         ),
         duration_seconds=round(row.ended_at - row.started_at, 4) if ended else None,
         tools=tuple(c.name for c in calls if (c.turn, c.step) == (row.turn, row.step)),
+        sections=_sections(row.context),
+        estimated=bool(row.estimated),
     )
+
+
+def _sections(context: str) -> SectionsView | None:
+    made = json.loads(context).get("sections")
+    return made and SectionsView(**{name: made[name] for name in SectionsView.model_fields})
 
 
 _MESSAGES = Statement(

@@ -32,7 +32,7 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
-from everturn.views import BudgetView, MessageView, SessionView, TurnView
+from everturn.views import BudgetView, MessageView, SessionView, TurnView, UsageBy, UsageRow
 from everturn_activities import prices
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
@@ -68,6 +68,7 @@ from everturn_activities.store import (
     side_journal,
     tool_journal,
     turns,
+    usage,
 )
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.histories import AnyMessage, Histories
@@ -310,6 +311,9 @@ class SqlStore:
         return await self._database.read(
             lambda connection: budgets.every(connection, tenant, today)
         )
+
+    async def usage(self, tenant: str, by: UsageBy, since: float) -> list[UsageRow]:
+        return await self._database.read(lambda connection: usage.by(connection, tenant, by, since))
 
     async def settle_asks(self, tenant: str) -> list[Wake]:
         keys = await self._database.read(lambda connection: asks.askers(connection, tenant))

@@ -7,7 +7,7 @@ from typing import NoReturn
 import typer
 
 from everturn.errors import EverturnError, UsageError
-from everturn_workers.cli import budgets, processes, sessions, work
+from everturn_workers.cli import budgets, processes, sessions, usage, work
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes: the turn completed, it failed, the command was wrong, it waits for a person,
@@ -26,6 +26,7 @@ processes.add_to(app)
 work.add_to(app)
 sessions.add_to(app)
 budgets.add_to(app)
+usage.add_to(app)
 
 
 def main() -> NoReturn:

@@ -55,7 +55,7 @@ def show_session(
 ) -> None:
     """A session's turns and their steps: model, attempts, tokens, cost, time."""
     from everturn_workers.cli.runtime import reached
-    from everturn_workers.cli.show import print_json
+    from everturn_workers.cli.show import print_json, printable
 
     settings = options.read(port=port, home=home)
 
@@ -69,6 +69,10 @@ def show_session(
     else:
         print_table(_sessions_table((view,)))
         print_table(_turns_table(turns))
+        print_table(_tokens_table(turns))
+        for turn in turns:
+            if turn.reason:
+                typer.echo(f"Turn {turn.turn}: {printable(' '.join(turn.reason.split()))}")
 
 
 def compact_session(
@@ -108,43 +112,55 @@ def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
             f"{view.usage.input_tokens + view.usage.output_tokens:,}",
             _cost(view.usage),
             f"{datetime.fromtimestamp(view.updated_at):%Y-%m-%d %H:%M}",
-            _line(view.title),
+            one_line(view.title),
         )
     return table
 
 
 def _turns_table(turns: "list[TurnView]") -> "Table":
-    table = new_table(
-        "turn>", "step>", "model", "attempts>", "stop", "in>", "out>", "cost>", "seconds>", "tools"
-    )
+    table = new_table("step", "model", "tries>", "stop", "cost>", "seconds>", "tools")
     for turn in turns:
         for step in turn.steps:
             table.add_row(
-                str(turn.turn),
-                str(step.step),
-                _line(step.model),
+                f"{turn.turn}.{step.step}",
+                one_line(step.model),
                 str(step.attempts),
                 step.stop or "running",
-                f"{step.usage.input_tokens:,}",
-                f"{step.usage.output_tokens:,}",
                 _cost(step.usage),
                 _seconds(step.duration_seconds),
-                _line(", ".join(step.tools)),
+                one_line(", ".join(step.tools)),
             )
         lasted = None if turn.ended_at is None else turn.ended_at - turn.started_at
         table.add_row(
-            str(turn.turn),
-            "all",
-            "",
-            "",
-            turn.outcome or "running",
-            f"{turn.usage.input_tokens:,}",
-            f"{turn.usage.output_tokens:,}",
-            _cost(turn.usage),
-            _seconds(lasted),
-            _line(turn.reason or ""),
+            *(f"turn {turn.turn}", "", "", turn.outcome or "running"),
+            *(_cost(turn.usage), _seconds(lasted), ""),
             style="bold",
             end_section=True,
+        )
+    return table
+
+
+def _tokens_table(turns: "list[TurnView]") -> "Table":
+    """Tokens as the provider told them, `~` where we counted; then our count of each request
+    by what it was made of."""
+    table = new_table(
+        *("step", "in>", "cached>", "out>", "system>", "tools>", "history>", "this turn>")
+    )
+    for turn in turns:
+        for step in turn.steps:
+            parts = step.sections
+            sizes = parts and (parts.system, parts.tools, parts.history, parts.memory)
+            table.add_row(
+                f"{turn.turn}.{step.step}",
+                ("~" if step.estimated else "") + f"{step.usage.input_tokens:,}",
+                f"{step.usage.cached_tokens:,}",
+                f"{step.usage.output_tokens:,}",
+                *(f"{size:,}" for size in sizes or ()),
+            )
+        usage = turn.usage
+        told = (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+        table.add_row(
+            f"turn {turn.turn}", *(f"{n:,}" for n in told), style="bold", end_section=True
         )
     return table
 
@@ -154,7 +170,7 @@ def new_table(*names: str) -> "Table":
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in names:
         number = name.endswith(">")
         table.add_column(
@@ -180,7 +196,7 @@ def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.1f}"
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
     """`text` on one line, with nothing in it that rich or a terminal would act on."""
     from rich.markup import escape
 

@@ -37,9 +37,12 @@ from everturn.views import (
     SessionPage,
     SessionView,
     TurnPage,
+    UsageBy,
+    UsagePage,
 )
 from everturn_activities.event_log import EventLog
 from everturn_activities.store import Inbound, SessionSettings, Store
+from everturn_activities.store.usage import start_of
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
 from everturn_workers.known_session import demand_same
@@ -216,6 +219,21 @@ def router(parts: Parts) -> APIRouter:
         verdict = BudgetVerdict(**body.model_dump(exclude={"id"}))
         inbound = Inbound(id=name, kind="budget", budget=verdict)
         return await front.accept(key_of(request, session), inbound)
+
+    @routes.get("/usage")
+    async def read_usage(
+        request: Request,
+        by: Annotated[UsageBy, Query()] = "session",
+        since: Annotated[str | None, Query()] = None,
+    ) -> UsagePage:
+        """Tokens and cost of the tenant's calls that began on the UTC day `since` or later."""
+        try:
+            start = 0.0 if since is None else start_of(since)
+        except ValueError:
+            raise UsageError(
+                f"The day {str(since)[:40]!a} is not possible; write one such as 2026-01-31."
+            ) from None
+        return UsagePage(rows=tuple(await store.usage(authorize(request), by, start)))
 
     @routes.get("/budgets")
     async def list_budgets(request: Request) -> BudgetPage:

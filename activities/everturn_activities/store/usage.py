@@ -1,0 +1,103 @@
+"""What was used: replies, attempts that were cut or lost, and side calls, added up exactly."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.budgets import part
+from everturn.views import UsageBy, UsageRow, UsageView
+from everturn_activities.store import schema
+from everturn_activities.store.accounts import EXTRA, day_of, whole_usd
+
+_s, _t, _st, _e, _side = (
+    schema.sessions,
+    schema.turns,
+    schema.steps,
+    schema.entries,
+    schema.side_calls,
+)
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+
+
+def _calls(table: sa.Table, at: Any, usd: Any, kind: str, *conditions: Any) -> sa.Select[Any]:
+    kinds = [sa.literal(int(kind == each)).label(each) for each in ("replies", "lost", "side")]
+    tokens = [table.c[name] for name in _TOKENS]
+    row = [table.c.sid, table.c.turn, table.c.model, at.label("at"), usd.label("usd")]
+    return sa.select(*row, *tokens, *kinds).where(*conditions)
+
+
+_ended, _answered = _st.c.ended_at.is_not(None), _side.c.output_tokens > 0
+_CALLS = sa.union_all(
+    _calls(_st, _st.c.started_at, whole_usd(_st.c.cost_usd), "replies", _ended),
+    _calls(_e, _e.c.created_at, _e.c.usd, "lost", _e.c.state.in_(EXTRA)),
+    _calls(_side, _side.c.started_at, whole_usd(_side.c.cost_usd), "side", _answered),
+).subquery()
+_SUMS = (
+    *(sa.func.coalesce(sa.func.sum(_CALLS.c[name]), 0).label(name) for name in _TOKENS),
+    *(
+        sa.func.coalesce(sa.func.sum(_CALLS.c[name]), 0).label(name)
+        for name in ("replies", "lost", "side")
+    ),
+    sa.func.coalesce(sa.func.sum(_CALLS.c.usd), 0).label("usd"),
+    (sa.func.count() - sa.func.count(_CALLS.c.usd)).label("unpriced"),
+)
+
+
+def of_session(connection: sa.Connection, sid: int) -> UsageView:
+    return _view(connection.execute(sa.select(*_SUMS).where(_CALLS.c.sid == sid)).one())
+
+
+def of_turns(connection: sa.Connection, sid: int, first: int) -> dict[int, UsageView]:
+    """By the number of each turn from `first` on."""
+    rows = connection.execute(
+        sa.select(_CALLS.c.turn, *_SUMS)
+        .where(_CALLS.c.sid == sid, _CALLS.c.turn >= first)
+        .group_by(_CALLS.c.turn)
+    )
+    return {row.turn: _view(row) for row in rows}
+
+
+def by(connection: sa.Connection, tenant: str, by: UsageBy, since: float) -> list[UsageRow]:
+    """The tenant's usage of calls that began at `since` or later, by session, agent, model or
+    UTC day; the dearest first, days in their order."""
+    key = {
+        "session": _s.c.id,
+        "agent": _t.c.agent,
+        "model": _CALLS.c.model,
+        "day": sa.func.floor(_CALLS.c.at / 86_400),
+    }[by]
+    rows = connection.execute(
+        sa.select(key.label("key"), *_SUMS)
+        .select_from(_CALLS)
+        .join(_s, _s.c.sid == _CALLS.c.sid)
+        .join(_t, sa.and_(_t.c.sid == _CALLS.c.sid, _t.c.turn == _CALLS.c.turn))
+        .where(_s.c.tenant == tenant, _CALLS.c.at >= since)
+        .group_by(key)
+        .order_by(key if by == "day" else sa.desc("usd"), key)
+    )
+    return [
+        UsageRow(
+            key=day_of(row.key * 86_400) if by == "day" else row.key,
+            lost_attempts=row.lost,
+            side_calls=row.side,
+            unpriced_calls=row.unpriced,
+            **_view(row).model_dump(exclude={"cost_usd", "model_calls"}),
+            model_calls=row.replies,
+            cost_usd=part("usd", row.usd),
+        )
+        for row in rows
+    ]
+
+
+def start_of(day: str) -> float:
+    """The first second of a UTC day; raises ValueError where it is none."""
+    return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+
+
+def _view(sums: Any) -> UsageView:
+    return UsageView(
+        **{name: getattr(sums, name) for name in _TOKENS},
+        model_calls=sums.replies + sums.side,
+        cost_usd=None if sums.unpriced else part("usd", sums.usd),
+    )
