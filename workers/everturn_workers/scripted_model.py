@@ -36,8 +36,8 @@ class ScriptedModel:
     """The endpoint as an ASGI application.
 
     `log` receives a JSON line when a request arrives and one when its reply was sent
-    whole. `delay_ms` passes before each reply. More requests than `per_second` within any
-    second are refused, as providers do.
+    whole, with the usage it told, or `cut` off. `delay_ms` passes before each reply. More
+    requests than `per_second` within any second are refused, as providers do.
     """
 
     def __init__(
@@ -109,13 +109,17 @@ class ScriptedModel:
             return
         told["finish"] = reply.finish_reason
         if not request.get("stream"):
-            await _answer(send, 200, _whole(request, place, reply))
-            self._tell("completed", told)
+            whole = _whole(request, place, reply)
+            await _answer(send, 200, whole)
+            self._tell("completed", {**told, "usage": whole["usage"]})
             return
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             if await self._streamed(request, place, reply, send, gone):
-                self._tell("completed", told)
+                usage = _usage(request, len(list(_events(request, place, reply))))
+                self._tell("completed", {**told, "usage": usage})
+            else:
+                self._tell("cut", told)
         finally:
             gone.cancel()
 
