@@ -107,12 +107,14 @@ class TurnHead:
 
 @dataclass(frozen=True)
 class ToolHead:
-    """A tool call of a step: which, under which placement, for how many seconds at most."""
+    """A tool call of a step: which, under which placement, for how many seconds at most, and
+    after which delay."""
 
     index: int
     name: str
     placement: Placement
     timeout_seconds: float
+    delay_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,7 @@ class ModelActivities:
             self._prices(begun.model, ended.usage),
             head,
             writer.rest(),
+            spec.changing,
         )
         if ended.stop != "cancelled":
             self._placements.record("model", begun.model, time.monotonic() - started)

@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         Compacted,
         ContextHead,
         StepHead,
+        ToolHead,
         ToolsDone,
         TurnHead,
     )
@@ -115,8 +116,10 @@ class TurnLoop:
         """All the step's tools at once; their results go to the store, in call order. Whether
         one of them was the answer to the user."""
         inline = [head for head in reply.calls if head.placement == "inline"]
-        handles = [
-            calls.run_queued(self.turn, reply.step, head)
+        handles: list[Any] = [
+            asyncio.create_task(self._run_later(reply.step, head))
+            if head.delay_seconds
+            else calls.run_queued(self.turn, reply.step, head)
             for head in reply.calls
             if head.placement == "queued"
         ]
@@ -124,6 +127,11 @@ class TurnLoop:
             handles.append(calls.run_inline(self.turn, reply.step, inline))
         ended: list[ToolsDone | None] = await self._attend(handles)
         return any(done is not None and done.responded for done in ended)
+
+    async def _run_later(self, step: int, head: ToolHead) -> ToolsDone:
+        """A call that polls waits as a timer, in nobody's slot."""
+        await asyncio.sleep(head.delay_seconds)
+        return await calls.run_queued(self.turn, step, head)
 
     async def _attend(self, handles: list[Any]) -> list[Any]:
         """The results of `handles`, None for a cancelled one; what arrives meanwhile takes

@@ -301,7 +301,11 @@ class Store(Protocol):
         cost_usd: float | None,
         step: StepHead,
         deltas: Sequence[Draft],
-    ) -> StepHead: ...
+        changing: frozenset[str] = frozenset(),
+    ) -> StepHead:
+        """Record the reply; the head that comes back has the calls that are to run. `changing`
+        names the tools that may change the world."""
+        ...
 
     async def fail_model_call(
         self, context: ContextHead, attempt: int, failure: CallFailure

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -237,6 +237,7 @@ def complete_model_call(
     cost_usd: float | None,
     head: StepHead,
     deltas: Sequence[Draft],
+    changing: frozenset[str] = frozenset(),
 ) -> StepHead:
     """Write the last deltas, reply, calls and usage in one transaction: from here it is paid."""
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
@@ -245,8 +246,10 @@ def complete_model_call(
     tell_once(session, deltas)
     if message.parts:
         session.append(message, context.turn, context.step, ASSISTANT_PART, tokens)
+    asked = [call.name for call in head.calls]
     if head.calls:
-        tool_journal.propose(session, context, message, head.calls)
+        runs = tool_journal.propose(session, context, message, head.calls, changing)
+        head = replace(head, calls=runs)
     _END_STEP.run(
         tx.connection,
         {
@@ -274,7 +277,7 @@ def complete_model_call(
             attempt=attempt,
             body={
                 "stop": stop,
-                "calls": [call.name for call in head.calls],
+                "calls": asked,
                 "usage": {
                     "input_tokens": usage.input_tokens,
                     "output_tokens": usage.output_tokens,

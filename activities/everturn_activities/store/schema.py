@@ -174,6 +174,8 @@ tool_calls = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("arguments", sa.Text, nullable=False),
     sa.Column("malformed", sa.Text),
+    # Of name and arguments; NULL where the call was answered without being run.
+    sa.Column("digest", sa.Text),
     sa.Column("placement", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False),  # proposed, started, done
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
@@ -188,6 +190,8 @@ tool_calls = sa.Table(
     sa.Column("tokens", sa.Integer, nullable=False, default=0),
     sa.Index(None, "state"),
     sa.Index(None, "name", "ended_at"),
+    # Ordered to its end, or SQLite scans the turn instead of sorting a few rows.
+    sa.Index("ix_tool_calls_digest", "sid", "turn", "digest", "step", "idx"),
 )
 
 messages = sa.Table(

@@ -350,11 +350,12 @@ class SqlStore:
         cost_usd: float | None,
         step: StepHead,
         deltas: Sequence[Draft],
+        changing: frozenset[str] = frozenset(),
     ) -> StepHead:
         tokens = self._count(message)
         return await self._database.write(
             lambda tx: model_journal.complete_model_call(
-                tx, context, attempt, message, tokens, stop, usage, cost_usd, step, deltas
+                tx, context, attempt, message, tokens, stop, usage, cost_usd, step, deltas, changing
             )
         )
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from everturn_activities.store import (
     ToolInterrupted,
     ToolStarted,
     ledger,
+    loop_guard,
     schema,
 )
 from everturn_activities.store.database import Tx
@@ -69,28 +71,75 @@ def tool_calls(connection: sa.Connection, sid: int, turn: int, step: int) -> lis
 
 
 def propose(
-    session: LockedSession, context: ContextHead, message: AssistantMessage, heads: list[ToolHead]
-) -> None:
-    """Journal a reply's calls before any runs; those beyond `heads` are answered here."""
+    session: LockedSession,
+    context: ContextHead,
+    message: AssistantMessage,
+    heads: list[ToolHead],
+    changing: frozenset[str],
+) -> list[ToolHead]:
+    """Journal a reply's calls before any runs, and return those that are to run.
+
+    Calls beyond `heads` are answered here, and so are those that would fail once more;
+    `changing` names the tools whose success may mend a failure.
+    """
+    runs: list[ToolHead] = []
     for index, call in enumerate(message.tool_calls):
-        runs = index < len(heads)
-        _PROPOSE.run(
-            session.tx.connection,
-            {
-                "sid": session.sid,
-                "turn": context.turn,
-                "step": context.step,
-                "idx": index,
-                "call_id": call.id,
-                "name": call.name,
-                "arguments": json.dumps(call.arguments, ensure_ascii=False),
-                "malformed": call.malformed,
-                "placement": heads[index].placement if runs else "inline",
-                "state": "proposed" if runs else "done",
-                "result": None if runs else _beyond(len(heads)),
-                "failed": 0 if runs else 1,
-            },
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        row = {
+            "sid": session.sid,
+            "turn": context.turn,
+            "step": context.step,
+            "idx": index,
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": arguments,
+            "malformed": call.malformed,
+        }
+        if index >= len(heads):
+            answered = _answered(_beyond(len(heads)))
+            _PROPOSE.run(session.tx.connection, {**row, **answered})
+            continue
+        head = heads[index]
+        digest = loop_guard.digest(call.name, call.malformed or arguments)
+        found = loop_guard.repeated(
+            session.tx.connection, session.sid, context.turn, digest, head, changing
         )
+        if found is not None and found.refusal is not None:
+            # Without a digest: a refusal says nothing new of the call.
+            _PROPOSE.run(session.tx.connection, {**row, **_answered(found.refusal)})
+            result = ToolResult(call_id=call.id, name=call.name, text=found.refusal, failed=True)
+            ended = CompletedTool(index, 0, result, 0.0)
+            session.tell(_finished(context.turn, context.step, ended))
+            continue
+        if found is not None:
+            head = replace(head, placement="queued", delay_seconds=found.delay_seconds)
+            session.tell(_waits(context, head, found.times))
+        proposed = {"digest": digest, "placement": head.placement, "state": "proposed", "failed": 0}
+        _PROPOSE.run(session.tx.connection, {**row, **proposed})
+        runs.append(head)
+    return runs
+
+
+def _answered(text: str) -> dict[str, Any]:
+    """What a call's row holds that is not run."""
+    tokens = len(text) // 4
+    return {
+        "placement": "inline", "state": "done", "result": text, "failed": 1, "tokens": tokens,
+    }  # fmt: skip
+
+
+def _waits(context: ContextHead, head: ToolHead, times: int) -> Draft:
+    text = (
+        f"The last {times} results of this call of {head.name} were the same; it waits"
+        f" {head.delay_seconds:g} s before it is made again."
+    )
+    return Draft(
+        id=f"turn/{context.turn}/step/{context.step}/call/{head.index}/waits",
+        type="status",
+        turn=context.turn,
+        step=context.step,
+        body={"text": text},
+    )
 
 
 def _beyond(most: int) -> str:
@@ -184,23 +233,7 @@ def complete_tools(
                 "tokens": tokens,
             },
         )
-        session.tell(
-            Draft(
-                id=f"turn/{turn}/step/{step}/call/{completed.index}/finished",
-                type="tool_finished",
-                turn=turn,
-                step=step,
-                attempt=max(completed.attempt, 1),
-                body={
-                    "call_id": completed.result.call_id,
-                    "index": completed.index,
-                    "name": completed.result.name,
-                    "failed": completed.result.failed,
-                    "text": _short(completed.result.text, RESULT_PREVIEW_CHARACTERS),
-                    "duration_seconds": round(completed.duration_seconds, 4),
-                },
-            )
-        )
+        session.tell(_finished(turn, step, completed))
     ledger.spend_tools(session, turn, step, seconds)
     session.save()
 
@@ -218,6 +251,24 @@ def _started(turn: int, step: int, attempt: int, call: StoredCall) -> Draft:
             "index": call.index,
             "name": call.name,
             "arguments": _short(arguments, ARGUMENTS_PREVIEW_CHARACTERS),
+        },
+    )
+
+
+def _finished(turn: int, step: int, ended: CompletedTool) -> Draft:
+    return Draft(
+        id=f"turn/{turn}/step/{step}/call/{ended.index}/finished",
+        type="tool_finished",
+        turn=turn,
+        step=step,
+        attempt=max(ended.attempt, 1),
+        body={
+            "call_id": ended.result.call_id,
+            "index": ended.index,
+            "name": ended.result.name,
+            "failed": ended.result.failed,
+            "text": _short(ended.result.text, RESULT_PREVIEW_CHARACTERS),
+            "duration_seconds": round(ended.duration_seconds, 4),
         },
     )
 

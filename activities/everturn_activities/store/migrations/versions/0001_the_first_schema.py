@@ -254,6 +254,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("arguments", sa.Text(), nullable=False),
         sa.Column("malformed", sa.Text(), nullable=True),
+        sa.Column("digest", sa.Text(), nullable=True),
         sa.Column("placement", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
@@ -271,6 +272,9 @@ def upgrade() -> None:
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
         batch_op.create_index(
             batch_op.f("ix_tool_calls_name_ended_at"), ["name", "ended_at"], unique=False
+        )
+        batch_op.create_index(
+            "ix_tool_calls_digest", ["sid", "turn", "digest", "step", "idx"], unique=False
         )
         batch_op.create_index(batch_op.f("ix_tool_calls_state"), ["state"], unique=False)
 
