@@ -4,7 +4,7 @@ import hashlib
 from functools import cached_property
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from everturn.budgets import Budget
 from everturn.messages import Frozen
@@ -27,9 +27,11 @@ DEFAULT_PROMPT = (
 
 class Candidate(Frozen):
     """A model that can answer for an agent, and the endpoint that serves it; None is the
-    provider's own. `api_key_variable` names the variable whose key that is sent."""
+    provider's own. `api_key_variable` names the variable whose key that is sent. `here`: both
+    are those of the agent itself."""
 
     model: str
+    here: bool = False
     base_url: str | None = None
     api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
 
@@ -95,7 +97,7 @@ class Agent(Frozen):
     retries_max: int = Field(default=RETRIES_MAX, ge=0, le=1000)
     retry_seconds: float = Field(default=RETRY_SECONDS, gt=0)
     recoveries_max: int = Field(default=3, ge=0, le=100)
-    fallback_models: tuple[str | Candidate, ...] = ()
+    fallback_models: tuple[Candidate, ...] = ()
     tool_role: bool = True
     window_tokens: int | None = Field(default=None, ge=256)
     compaction: Compaction = Compaction()
@@ -103,19 +105,30 @@ class Agent(Frozen):
     history: Literal["all", "newest"] = "all"
     budget: Budget | None = None
 
+    @field_validator("fallback_models", mode="before")
+    @classmethod
+    def _named(cls, given: object) -> object:
+        """A plain name is served where the agent's own model is."""
+        if not isinstance(given, list | tuple):
+            return given
+        return [{"model": one, "here": True} if isinstance(one, str) else one for one in given]
+
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The agent's model and its fallbacks, in order, each once."""
         found: dict[str, Candidate] = {}
-        for one in (self.model, *self.fallback_models):
-            if isinstance(one, str):
-                one = Candidate.model_construct(
-                    model=one,
-                    base_url=self.base_url,
-                    api_key_variable=self.key_variable_of(one),
-                )
-            found.setdefault(one.model, one)
+        for one in (Candidate(model=self.model, here=True), *self.fallback_models):
+            found.setdefault(one.model, self._placed(one))
         return tuple(found.values())
+
+    def _placed(self, one: Candidate) -> Candidate:
+        if not one.here:
+            return one
+        return Candidate.model_construct(
+            model=one.model,
+            base_url=self.base_url,
+            api_key_variable=self.key_variable_of(one.model),
+        )
 
     def key_variable_of(self, model: str) -> str | None:
         """Which key goes with `model` in place of our own: none of another provider's."""

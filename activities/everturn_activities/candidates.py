@@ -57,7 +57,7 @@ def addressed(context: Context, spec: AgentSpec, model: str) -> Context:
     found = next(
         (one for one in spec.agent.candidates if one.model == model), Candidate(model=model)
     )
-    return context.model_copy(update=found.model_dump())
+    return context.model_copy(update=found.model_dump(exclude={"here"}))
 
 
 def _around(spec: AgentSpec) -> int:

@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -113,8 +113,11 @@ def line_of(text: str, where: list[str]) -> int | None:
 
 def _keys(kind: type[BaseModel], where: list[str]) -> list[str]:
     for name in where:
-        found = kind.model_fields[name].annotation
-        if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        annotation = kind.model_fields[name].annotation
+        for found in (annotation, *get_args(annotation)):
+            if isinstance(found, type) and issubclass(found, BaseModel):
+                kind = found
+                break
+        else:
             return []
-        kind = found
     return list(kind.model_fields)

@@ -4,7 +4,7 @@ import pytest
 from stories import SPEC, Story
 
 from everturn.context import nudges
-from everturn.session import Stop, TurnHead
+from everturn.session import PrepareStep, Stop, TurnHead
 from everturn_activities.store import AfterFailure, CallFailure
 
 
@@ -97,3 +97,17 @@ async def test_b18_a_switch_is_recorded_and_holds_for_every_later_attempt_of_the
     patient = CallFailure("Overloaded.", tries_max=2)
     after = await story.store.fail_model_call(context, last, patient)
     assert after == AfterFailure("again", 1)
+
+
+async def test_a_model_that_rests_is_named_once_a_turn(story: Story, turn: TurnHead) -> None:
+    for step in (1, 2):
+        request = PrepareStep(*story.key, turn.turn, step, turn.epoch, resting="openai/own")
+        context = await story.store.prepare_step(request, "inline", "openai/spare")
+        assert await story.store.model_of(context) == "openai/spare"
+        await story.reply(context, await story.start(context), stop="tool_use")
+
+    (status,) = await story.told("status")
+    text = "Model openai/own failed too often of late. Switching to openai/spare."
+    assert (status.body["text"], status.step) == (text, 1)
+    asked = [event.body["model"] for event in await story.told("step_started")]
+    assert asked == ["openai/spare", "openai/spare"]

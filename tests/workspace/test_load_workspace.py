@@ -112,6 +112,21 @@ def test_the_key_of_one_provider_is_not_used_for_another(root, write):
     assert load(root).spec("other").agent.api_key_variable is None
 
 
+@pytest.mark.parametrize(
+    "text", ["openai/b, openai/c", "[openai/b, openai/c]", "[openai/b, {model: openai/c}]"]
+)
+def test_an_agent_names_who_answers_when_its_model_cannot(root, write, text):
+    write(
+        "agents/default.md", f"---\nbase_url: http://here/v1\nfallback_models: {text}\n---\nGo.\n"
+    )
+
+    own, named, last = load(root).spec().agent.candidates
+
+    assert own.base_url == named.base_url == "http://here/v1"
+    assert (named.model, last.model) == ("openai/b", "openai/c")
+    assert last.base_url == (None if "model:" in text else "http://here/v1")
+
+
 def test_an_agent_may_be_a_folder_of_settings_and_prompt(root, write):
     write("agents/writer/config.toml", 'model = "ollama/x"\ntool_role = false\n')
     write("agents/writer/agent.md", "Write it.\n")
@@ -235,6 +250,10 @@ def test_wrong_settings_are_named_with_their_line_and_the_mend(root, write, text
                             " 'model: openai/gpt-5-mini'."),
         ("---\nmodel: a\nsteps_max: many\n---\n", "line 3: steps_max is 'many', and the input"
             " should be a valid integer, unable to parse string as an integer; mend it."),
+        ("---\nfallback_models: [5]\n---\n", "line 2: fallback_models is 5, and the input should"
+            " be a valid dictionary or instance of Candidate; mend it."),
+        ("---\nfallback_models: [{model: a, url: b}]\n---\n", "line 2: unknown key"
+            " 'fallback_models.url'; the keys there are model, here, base_url, api_key_variable."),
         ("---\nname: other\n---\n", "calls its agent 'other', and by its file it is 'default';"
                                     " leave the name out, or rename the file."),
     ],
