@@ -208,3 +208,12 @@ async def test_a_gemini_stream_without_a_finish_reason_is_no_reply(litellm):
 async def test_a_name_without_a_provider_is_unknown(litellm):
     with pytest.raises(UnknownModel, match="nonsense"):
         await replied(litellm, asking(None, model="nonsense"))
+
+
+async def test_a_reply_that_is_no_stream_is_refused_instead_of_dropped(litellm):
+    message = {"role": "assistant", "content": "hi there"}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    body = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    async with raw_server(refusing(200, body)) as server:
+        with pytest.raises(ModelRefused, match="without a stream; set base_url"):
+            await replied(litellm, asking(server.url + "/v1"))

@@ -94,6 +94,12 @@ class LiteLLMGateway:
                     yield delta
             if finish_reason is None or not wire.ended:
                 raise _incomplete(called(), wire)
+            if wire.said_whole and not growing.pieces:
+                # LiteLLM reads a stream where there is none, and drops all of it.
+                raise ModelRefused(
+                    f"{wire.host} answered model {context.model} without a stream; set base_url"
+                    " to its address, and it is spoken to without LiteLLM."
+                )
         except EverturnError:
             raise
         except TimeoutError:

@@ -56,6 +56,11 @@ class Wire:
         if not self.ended:
             self.ended = self._reader.ended_by(chunk)
 
+    @property
+    def said_whole(self) -> bool:
+        """Whether the response is one chat completion that says something, and no stream."""
+        return isinstance(self._reader, _Whole) and self._reader.says_something()
+
     def saw_eof(self) -> None:
         if not self.ended:
             self.ended = self._reader.ended_by_eof()
@@ -104,6 +109,13 @@ class _Whole:
             return True
         # Some servers call JSON lines plain JSON.
         return any(_is_terminal(line.strip()) for line in bytes(self._body).split(b"\n"))
+
+    def says_something(self) -> bool:
+        try:
+            message = orjson.loads(self._body)["choices"][0]["message"]
+            return bool(message.get("content") or message.get("tool_calls"))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
 
 
 class _Frames:
