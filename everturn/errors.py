@@ -73,6 +73,10 @@ class ContextOverflow(ModelRefused):
     pass
 
 
+OVERFLOW = ContextOverflow.__name__
+"""By this name a workflow knows that a conversation must become shorter."""
+
+
 class ModelUnavailable(ModelError):
     """Carries how long the provider asked us to wait, in seconds, where it said so."""
 

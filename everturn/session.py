@@ -179,7 +179,8 @@ class BegunStep:
     """A prepared step, with all that was inline of it already done.
 
     `reply` is None where the model call is still to be made, after `wait_seconds`; its
-    `calls` are the tool calls still to be run. `refused`: nobody can repair the call.
+    `calls` are the tool calls still to be run. `refused`: nobody can repair the call, unless
+    `compact`: then a shorter conversation may, for it was longer than the model's window.
     `blocked`: a budget does not let it begin, and the step is to be begun again after
     `wait_seconds`, or once the session is woken.
     `begin_again`: nothing is prepared, and the step is to be begun anew after the wait.
@@ -191,6 +192,7 @@ class BegunStep:
     wait_seconds: float = 0.0
     blocked: Blocking | None = None
     begin_again: bool = False
+    compact: bool = False
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,12 @@ class Candidates:
         self._breakers = breakers or NoBreakers()
 
     def after(self, spec: AgentSpec, model: str, tokens: int) -> str | None:
-        """Who takes over from `model` with a conversation of so many tokens."""
+        """Who takes over from `model` with a request of so many tokens."""
         models = [one.model for one in spec.agent.candidates]
         behind = models[models.index(model) + 1 :] if model in models else []
         if not behind:
             return None
-        needed = tokens + _around(spec)
+        needed = tokens + (spec.agent.tokens_max or 0)
         return next((one for one in behind if self._can(spec, one, needed)), None)
 
     def is_open(self, model: str) -> bool:
@@ -58,11 +58,3 @@ def addressed(context: Context, spec: AgentSpec, model: str) -> Context:
         (one for one in spec.agent.candidates if one.model == model), Candidate(model=model)
     )
     return context.model_copy(update=found.model_dump(exclude={"here"}))
-
-
-def _around(spec: AgentSpec) -> int:
-    """About how many tokens a request takes beside its messages, and its reply."""
-    text = len(spec.agent.prompt) + sum(
-        len(tool.description) + len(str(tool.parameters)) for tool in spec.tools
-    )
-    return text // 4 + (spec.agent.tokens_max or 0)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from temporalio import activity
 
+from everturn.errors import OVERFLOW
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
 from everturn_activities.admission import Admission, GivenUp
 from everturn_activities.candidates import Candidates
@@ -62,7 +63,8 @@ class StepActivities:
         model = spec.agent.model
         if spec.agent.fallback_models and self._candidates.is_open(model):
             # Each step asks the agent's own model again, unless it is known to fail.
-            tokens = await self._store.context_tokens(key)
+            frame = self._frames.of(spec, model)
+            tokens = await self._store.context_tokens(key) + frame.system + frame.tools
             if (other := self._candidates.after(spec, model, tokens)) is not None:
                 request, model = replace(request, resting=model), other
         frame = self._frames.of(spec, model)
@@ -98,7 +100,10 @@ class StepActivities:
                     else:
                         reply = await self._models.make(context, begun, admitted)
         except CallFailed as failed:
-            return BegunStep(context, None, failed.refused, failed.pause_seconds)
+            overflowed = failed.kind == OVERFLOW
+            return BegunStep(
+                context, None, failed.refused, failed.pause_seconds, compact=overflowed
+            )
         return BegunStep(context, await self._run_inline(context, reply))
 
     async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:

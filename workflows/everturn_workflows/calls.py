@@ -8,6 +8,7 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from everturn.errors import OVERFLOW
     from everturn.session import (
         BeginTurn,
         BegunStep,
@@ -172,6 +173,11 @@ def is_stale(error: ActivityError) -> bool:
 def is_blocked(error: ActivityError) -> bool:
     """Whether a budget did not let the call begin: the step is begun again, and asks it."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == BLOCKED
+
+
+def is_overflow(error: ActivityError) -> bool:
+    """Whether a model call failed because its request was longer than the model's window."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == OVERFLOW
 
 
 def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:

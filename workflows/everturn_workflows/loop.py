@@ -32,6 +32,7 @@ class TurnLoop:
         self.woken = True
         self._cursor = 0
         self._tried = 0
+        self._shortened = 0
 
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
@@ -61,6 +62,8 @@ class TurnLoop:
                     return stopped
                 waited = await self._wait(step)
                 continue
+            if step.compact and await self._shorten(step.context):
+                continue
             if step.refused:
                 return limits.Ended("model_failed")
             try:
@@ -69,6 +72,8 @@ class TurnLoop:
                 if calls.is_stale(error):
                     raise
                 if calls.is_blocked(error):
+                    continue
+                if calls.is_overflow(error) and await self._shorten(step.context):
                     continue
                 return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")
             if reply is None:
@@ -111,6 +116,15 @@ class TurnLoop:
         if made is None or not (made.cut or made.blocked):
             self._tried = context.step
         return made or Compacted(0)
+
+    async def _shorten(self, context: ContextHead) -> bool:
+        """Compact because the provider found the request too long, once a step."""
+        if self._shortened == context.step or self.turn.cancelled:
+            return False
+        self._shortened = context.step
+        made = await self._compact(context, forced=True)
+        # Where a budget has no room for a summary, the step itself asks it next.
+        return bool(made.cut or made.blocked)
 
     async def _run_tools(self, reply: StepHead) -> bool:
         """All the step's tools at once; their results go to the store, in call order. Whether

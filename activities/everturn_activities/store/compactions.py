@@ -45,6 +45,7 @@ _PIN_AGAIN = Statement(
         state="prepared",
         error=None,
         failures=0,
+        stalls=0,
         reruns=0,
     )
 )
