@@ -125,8 +125,6 @@ class ModelActivities:
         key = SessionKey(context.tenant, context.session)
         spec = await self._store.spec(key, context.turn)
         model = spec.agent.model
-        if spec.agent.fallback_models:
-            model = await self._store.model_of(context)
         asked = await self._admission.ask(
             key, context.turn, context.step, spec, model, context.tokens
         )

@@ -284,10 +284,6 @@ class Store(Protocol):
     async def cancelled(self, key: SessionKey, turn: int) -> bool: ...
 
     # The journal of model calls.
-    async def model_of(self, context: ContextHead) -> str:
-        """Who is asked next in a prepared step."""
-        ...
-
     async def begin_model_call(
         self, context: ContextHead, model: str, caller: Caller
     ) -> CallStarted | StepHead | Blocked: ...

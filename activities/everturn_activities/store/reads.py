@@ -279,12 +279,3 @@ def durations(connection: sa.Connection, kind: str, name: str, limit: int) -> li
         )
         order = _c.c.ended_at
     return list(connection.execute(query.order_by(order.desc()).limit(limit)).scalars())
-
-
-def model_of(connection: sa.Connection, key: SessionKey, turn: int, step: int) -> str:
-    """Who is asked next in a prepared step."""
-    row = schema.steps.c
-    query = sa.select(row.model).where(
-        row.sid == sid_of(connection, key), row.turn == turn, row.step == step
-    )
-    return str(connection.execute(query).scalar_one())

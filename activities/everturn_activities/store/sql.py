@@ -326,12 +326,6 @@ class SqlStore:
 
     # The journal of model calls.
 
-    async def model_of(self, context: ContextHead) -> str:
-        key = SessionKey(context.tenant, context.session)
-        return await self._database.read(
-            lambda connection: reads.model_of(connection, key, context.turn, context.step)
-        )
-
     async def begin_model_call(
         self, context: ContextHead, model: str, caller: Caller
     ) -> CallStarted | StepHead | Blocked:
