@@ -131,3 +131,22 @@ async def test_a_days_budget_that_an_operator_raises_wakes_all_that_wait_for_it(
         await made.front.put_budget(made.tenant, "day", None, Budget(steps=100, soft=0.25))
         ends = [(await made.until(key, "turn_finished"))[-1] for key in keys]
     assert [end.body["outcome"] for end in ends] == ["completed", "completed"]
+
+
+async def test_k21_t20_each_step_shows_what_its_request_was_made_of(made: Bench) -> None:
+    """K21, T20: sizes are observable, by section, beside what the provider told."""
+    gateway = scripted(calls("add", a=1, b=2), says("It is 3."))
+    key = await made.session()
+    async with made.worker(gateway):
+        await made.send(key, "add")
+        await made.until(key, "turn_finished")
+    [turn] = await made.runtime.store.turns(key)
+    first, second = (step.sections for step in turn.steps)
+    assert first is not None
+    assert second is not None
+    assert first.system == second.system > 0
+    assert first.tools == second.tools > first.system
+    assert (first.history, second.history) == (0, 0)
+    assert 0 < first.memory < second.memory
+    assert [step.usage.input_tokens for step in turn.steps] == [10, 30]
+    assert turn.usage.model_calls == 2

@@ -14,7 +14,7 @@ from everturn.client import Client
 from everturn.errors import UsageError
 from everturn.inputs import checked_text
 from everturn.session import Mode
-from everturn_workers.cli.follow import beginning
+from everturn_workers.cli.follow import beginning, how_to_answer
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
 from everturn_workers.home import prepare
@@ -45,7 +45,7 @@ async def talk(
         start = await beginning(client, view, first)
         prompt: PromptSession[str] = PromptSession(history=_history(settings.home))
         with patch_stdout(raw=True):
-            watching = asyncio.create_task(conversation.watch(first, start))
+            watching = asyncio.create_task(conversation.watch(first, start, say))
             asking = asyncio.create_task(conversation.ask(prompt, say))
             try:
                 await asyncio.wait({asking, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -65,7 +65,7 @@ class _Conversation:
         self._settings = settings
         self.working = False
 
-    async def watch(self, first: int, start: str) -> None:
+    async def watch(self, first: int, start: str, say: Callable[[str], None]) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
         page = Page(*consoles(), whole_lines=True)
         async with aclosing(self._client.events(self._session, start)) as events:
@@ -75,6 +75,8 @@ class _Conversation:
                 if event.type == "turn_started":
                     self.working = True
                 page.event(event)
+                if event.type == "budget_asked":
+                    say(how_to_answer(self._session, event.body["unit"]))
                 if event.type == "turn_finished":
                     self.working = False
 

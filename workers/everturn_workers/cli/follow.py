@@ -17,10 +17,14 @@ async def _demand_nobody_is_asked(client: Client, session: str, event: Event) ->
     if event.type == "budget_asked":
         asked = (await client.session(session)).asked
         if any(ask.approval == event.body["approval"] for ask in asked):
-            raise WaitsForPerson(
-                f"The turn waits for an answer: 'everturn budget raise {session}"
-                f" --{asked[0].unit} LIMIT', or 'everturn budget deny {session}'."
-            )
+            raise WaitsForPerson(how_to_answer(session, asked[0].unit))
+
+
+def how_to_answer(session: str, unit: str) -> str:
+    return (
+        f"The turn waits for an answer: 'everturn budget raise {session} --{unit} LIMIT', or"
+        f" 'everturn budget deny {session}'."
+    )
 
 
 async def follow_message(
