@@ -130,6 +130,14 @@ class Session(RuleBasedStateMachine):
         crashes=st.booleans(),
     )
     def send(self, mode: Any, agent: str | None, crashes: bool) -> None:
+        self.say(mode, agent, crashes)
+
+    @precondition(lambda self: self.open and self.open.stage in ("reply", "ended"))
+    @rule(mode=st.sampled_from(["interrupt", "rollback"]))
+    def stop_at_the_last_moment(self, mode: Any) -> None:
+        self.say(mode, None, crashes=False)
+
+    def say(self, mode: Any, agent: str | None, crashes: bool) -> None:
         name = f"m{next(self.numbers)}"
         self.sent.append(Inbound(name, "message", user_text(name), mode, agent))
         view = self.accept(self.sent[-1], crashes)
@@ -163,9 +171,12 @@ class Session(RuleBasedStateMachine):
     # The open run, one transaction at a time; each may run again.
 
     @precondition(lambda self: self.open)
-    @rule()
-    def run_goes_on(self) -> None:
-        self.advance(self.open)
+    @rule(transactions=st.integers(1, 8))
+    def run_goes_on(self, transactions: int) -> None:
+        """Several at a time: one by one, few turns would come to their end."""
+        for _ in range(transactions):
+            if self.open is not None:
+                self.advance(self.open)
 
     @precondition(lambda self: self.open and self.open.stage == "reply")
     @rule()
@@ -485,6 +496,12 @@ class Session(RuleBasedStateMachine):
         states = {r.sender_id: r.state for r in self.rows(schema.inbox) if r.kind == "message"}
         assert set(states.values()) <= {"admitted", "rolled_back"}
         assert all(turn.outcome is not None for turn in self.rows(schema.turns))
+        # What held after each step holds at rest too.
+        self.a_message_is_in_the_transcript_exactly_when_it_is_admitted()
+        self.what_is_rolled_back_is_told_once_and_with_the_whole_of_its_turn()
+        self.what_is_counted_is_what_is_sent()
+        self.a_turn_has_one_outcome_which_is_told_once()
+        self.a_message_is_worked_by_the_agent_that_it_names()
 
 
 TestSession = Session.TestCase
