@@ -101,8 +101,10 @@ async def test_tokens_are_shared_out_and_what_a_call_did_not_take_is_given_back(
 async def test_a_call_larger_than_the_bucket_begins_and_leaves_a_debt(opened: Opened) -> None:
     governor = await opened.open(tokens_per_minute=60_000)
     await granted(governor, call("large", tokens=50_000))
-    wait = await waits(governor, call("next", tokens=100))
-    assert wait.seconds > 40
+    for _ in range(3):
+        await waits(governor, call("next", tokens=100))
+        opened.clock.now += 20
+    await granted(governor, call("next", tokens=100))
 
 
 async def test_keys_do_not_share_their_limits(opened: Opened) -> None:

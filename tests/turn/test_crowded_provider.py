@@ -58,6 +58,13 @@ async def strict_endpoint(folder: Path, per_second: int) -> AsyncIterator[Endpoi
         await process.wait()
 
 
+@asynccontextmanager
+async def opened_gateways(url: str) -> AsyncIterator[Gateways]:
+    gateways = Gateways({"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "x"})
+    yield gateways
+    await gateways.close()
+
+
 async def ask(made: Bench, key: SessionKey, text: str) -> None:
     settings = SessionSettings(str(made.workspace), str(made.workspace))
     await made.runtime.store.create_session(key, settings)
@@ -113,12 +120,13 @@ async def test_a_crowd_is_paced_and_starves_nobody(
     limits = {"provider_limits": {"*": {"requests_per_second": per_second}}} if declared else {}
     async with (
         strict_endpoint(tmp_path, per_second) as endpoint,
+        opened_gateways(endpoint.url) as gateways,
         bench(server_address, tmp_path / "home", workspace, **limits) as made,
         running_worker(
             made.client,
             made.runtime,
             made.settings,
-            Gateways({"OPENAI_BASE_URL": endpoint.url, "OPENAI_API_KEY": "x"}),
+            gateways,
             Workspaces(),
             Workspaces(),
         ),

@@ -73,7 +73,7 @@ local function all_rates(limits)
   end
   local found = learnt()
   if found then
-    local capacity = math.max(1, rules.BURST * found)
+    local capacity = math.max(2, rules.LEARNT_SECONDS * found)
     rates[#rates + 1] =
       {name = "learnt", counts = "calls", capacity = capacity, per_second = found}
   end
@@ -337,13 +337,14 @@ local FAILURES = {overloaded = true, unreachable = true, failed = true}
 local function refuse(ending, limits, began)
   local asked = tonumber(ending.retry_after_seconds)
   if ending.how == "rate_limited" and began > number(book.refused_at, 0) then
-    local rate = learnt() or tonumber(ending.seen_per_second) or rules.FIRST_RATE
+    local pace = learnt()
     for _, declared in ipairs(limits.rates) do
       if declared.counts == "calls" then
-        rate = math.min(rate, declared.per_second)
+        pace = math.min(pace or declared.per_second, declared.per_second)
       end
     end
-    book.rate = math.max(rules.RATE_MIN, rules.SLOWER * rate)
+    pace = pace or math.max(rules.FIRST_RATE, tonumber(ending.seen_per_second) or 0)
+    book.rate = math.max(rules.RATE_MIN, rules.SLOWER * pace)
     book.refused_at = now
     book.refusals = number(book.refusals, 0) + 1
     asked = asked

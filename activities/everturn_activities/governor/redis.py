@@ -30,7 +30,7 @@ from everturn_activities.governor import (
     Wait,
     rules,
 )
-from everturn_activities.governor.limits import BURST, Limits
+from everturn_activities.governor.limits import Limits
 from everturn_activities.governor.memory import MemoryGovernor
 
 PREFIX = "everturn:{governor}:"
@@ -42,7 +42,7 @@ ALONE_SHARE = 0.25
 
 _SCRIPT = files("everturn_activities.governor").joinpath("redis.lua").read_text()
 _NUMBERS = {name: one for name, one in vars(rules).items() if isinstance(one, float)}
-_RULES = orjson.dumps({**_NUMBERS, "BURST": BURST}).decode()
+_RULES = orjson.dumps(_NUMBERS).decode()
 
 log = logging.getLogger(__name__)
 

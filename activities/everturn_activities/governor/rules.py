@@ -20,14 +20,14 @@ from everturn_activities.governor import (
     ModelCall,
     Wait,
 )
-from everturn_activities.governor.limits import BURST, ProviderLimits, Rate
+from everturn_activities.governor.limits import ProviderLimits, Rate
 
 LEASE_SECONDS = 30.0
 """How long a permit stands that nobody renews: its worker was killed."""
 LEAD_SECONDS = 0.1
 """A place in line that is this near is taken at once: a timer would cost more than the wait."""
-LINE_SECONDS_MAX = 60.0
-"""Others may leave the line, so whoever waits asks now and then."""
+LINE_SECONDS_MAX = 20.0
+"""Others may leave the line, and it may move faster: whoever waits asks now and then."""
 GONE_SECONDS = 60.0
 """Who is late is passed by, and is the first again when it comes; later than this it has left."""
 
@@ -46,6 +46,8 @@ DOUBLING_SECONDS = 30.0
 FORGET_SECONDS = 120.0
 """A rate that was learnt from a refusal falls to 0.7 with each other one, grows by itself to
 the double in half a minute, and is forgotten when nothing was refused for two."""
+
+LEARNT_SECONDS = 0.25
 
 CALL_SECONDS = 1.0
 BUSY_SECONDS_MAX = 5.0
@@ -258,7 +260,8 @@ def _rates(key: KeyRow, limits: ProviderLimits, now: float) -> list[Rate]:
     rates = list(limits.rates)
     learnt = key.learnt(now)
     if learnt is not None:
-        rates.append(Rate("learnt", "calls", max(1.0, BURST * learnt), learnt))
+        # What was learnt is no exact bound, and a small bucket loses what comes while all are late.
+        rates.append(Rate("learnt", "calls", max(2.0, LEARNT_SECONDS * learnt), learnt))
     return rates
 
 
@@ -286,9 +289,11 @@ def _refuse(key: KeyRow, ending: Ending, limits: ProviderLimits, began: float, n
     """
     asked = ending.retry_after_seconds
     if ending.how == "rate_limited" and began > key.refused_at:
-        known = key.learnt(now) or ending.seen_per_second or FIRST_RATE
         declared = [rate.per_second for rate in limits.rates if rate.counts == "calls"]
-        key.rate = max(RATE_MIN, SLOWER * min([known, *declared]))
+        known = [*declared, *filter(None, [key.learnt(now)])]
+        # Where nothing is known, the pace at which calls went that were refused just now.
+        pace = min(known, default=max(FIRST_RATE, ending.seen_per_second or 0.0))
+        key.rate = max(RATE_MIN, SLOWER * pace)
         key.refused_at = now
         key.refusals += 1
         if asked is None:
