@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from temporalio import activity
+
 from everturn.errors import TurnCancelled
 from everturn.session import SessionKey
 from everturn_activities.store import Store
@@ -33,10 +35,30 @@ class Flights:
         task: asyncio.Future[T] = asyncio.ensure_future(run())
         self._running[call] = task
         try:
-            return await task
+            while True:
+                try:
+                    return await asyncio.shield(task)
+                except asyncio.CancelledError:
+                    if task.done() or not _is_only_dropped():
+                        task.cancel()
+                        return await task
         finally:
             if self._running.get(call) is task:
                 del self._running[call]
+
+
+def _is_only_dropped() -> bool:
+    """Whether an inline call is cancelled because its workflow task was late, on a busy machine.
+
+    It will run again, and finds then what this execution has paid for. That of a cancelled
+    turn ends by itself: the store tells it.
+    """
+    if not activity.in_activity() or not activity.info().is_local or activity.is_worker_shutdown():
+        return False
+    cancelled = asyncio.current_task()
+    if cancelled is not None:
+        cancelled.uncancel()
+    return True
 
 
 class CancelWatch:

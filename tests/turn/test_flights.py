@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from everturn.errors import TurnCancelled
 from everturn.session import SessionKey
@@ -119,3 +121,36 @@ async def test_temporals_own_cancel_of_a_cancelled_turn_is_the_same_cancel(
     with pytest.raises(TurnCancelled):
         await guard
     assert end.is_set()
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+async def test_an_inline_call_that_temporal_drops_goes_on_unless_its_worker_leaves(
+    leaving: bool,
+) -> None:
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, is_local=True)
+    flights, began, replied = Flights(), asyncio.Event(), asyncio.Event()
+
+    async def call() -> str:
+        began.set()
+        await replied.wait()
+        return "paid"
+
+    async def join() -> str:
+        return await flights.join("call", call)
+
+    dropped = asyncio.ensure_future(environment.run(join))
+    await began.wait()
+    if leaving:
+        environment.worker_shutdown()
+    environment.cancel()
+    await asyncio.sleep(0)
+    again = asyncio.create_task(flights.join("call", call))
+    replied.set()
+
+    if leaving:
+        with pytest.raises(asyncio.CancelledError):
+            await dropped
+    else:
+        assert await dropped == "paid"
+    assert await again == "paid"
