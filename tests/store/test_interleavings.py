@@ -46,10 +46,12 @@ from everturn_activities.store import (
     Inbound,
     TakeoverNeeded,
     budgets,
+    endings,
     inbox,
     model_journal,
     reads,
     schema,
+    steps,
     turns,
 )
 from everturn_activities.store.database import Tx
@@ -274,7 +276,7 @@ class Session(RuleBasedStateMachine):
     def prepare(self, run: Run) -> ContextHead:
         head = run.head
         request = PrepareStep(*KEY, head.turn, head.step + 1, head.epoch)
-        return self.do(lambda tx: turns.prepare(tx, request, "inline", "m"))
+        return self.do(lambda tx: steps.prepare(tx, request, "inline", "m"))
 
     def begin_call(self, run: Run) -> Any:
         return self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME, TERMS))
@@ -299,7 +301,7 @@ class Session(RuleBasedStateMachine):
         request = FinishTurn(
             *KEY, KEY.workflow_id, run.id, head.turn, head.epoch, head.step, outcome
         )
-        return self.do(lambda tx: turns.finish(tx, request, TERMS))
+        return self.do(lambda tx: endings.finish(tx, request, TERMS))
 
     def advance(self, run: Run) -> None:
         try:

@@ -24,7 +24,7 @@ from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Meter
 from everturn_activities.store.model_journal import block
 from everturn_activities.store.statement import Statement
-from everturn_activities.store.turns import context_head, recorded
+from everturn_activities.store.steps import context_head, recorded
 
 ATTEMPTS_MAX = 5
 """Attempts that ended with their worker; perhaps they are what ends it."""

@@ -29,7 +29,7 @@ from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement
-from everturn_activities.store.turns import ASSISTANT_PART
+from everturn_activities.store.steps import ASSISTANT_PART
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _steps = schema.steps

@@ -61,11 +61,13 @@ from everturn_activities.store import (
     budgets,
     compactions,
     cuts,
+    endings,
     inbox,
     model_journal,
     reads,
     schema,
     side_journal,
+    steps,
     tool_journal,
     turns,
     usage,
@@ -214,7 +216,7 @@ class SqlStore:
         frame: Frame | None = None,
     ) -> ContextHead:
         return await self._database.write(
-            lambda tx: turns.prepare(tx, request, placement, model, frame)
+            lambda tx: steps.prepare(tx, request, placement, model, frame)
         )
 
     async def begin_inline_step(
@@ -227,7 +229,7 @@ class SqlStore:
         def change(
             tx: Tx,
         ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None, int, Sequence[Any]]:
-            context = turns.prepare(tx, request, "inline", model, frame)
+            context = steps.prepare(tx, request, "inline", model, frame)
             after = known if context.cuts == known_cuts else 0
             if not context.ready or context.placement == "queued":
                 return context, None, after, ()
@@ -249,7 +251,7 @@ class SqlStore:
     async def finish_turn(self, request: FinishTurn) -> Finished:
         key = SessionKey(request.tenant, request.session)
         terms = self._terms(key, request.turn)
-        finished = await self._database.write(lambda tx: turns.finish(tx, request, terms))
+        finished = await self._database.write(lambda tx: endings.finish(tx, request, terms))
         self._specs.pop((key, request.turn), None)
         return finished
 

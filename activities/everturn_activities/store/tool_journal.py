@@ -24,7 +24,7 @@ from everturn_activities.store import (
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
-from everturn_activities.store.turns import result_of
+from everturn_activities.store.steps import result_of
 
 ARGUMENTS_PREVIEW_CHARACTERS = 300
 RESULT_PREVIEW_CHARACTERS = 500
