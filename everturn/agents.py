@@ -165,7 +165,7 @@ class AgentSpec(Frozen):
     settings_error: str | None = None
     version: Literal[1] = 1
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """SHA-256 of the spec's JSON, in hex."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

@@ -222,7 +222,7 @@ class CancelTurn(Frozen):
 
 
 class CompactSession(Frozen):
-    """Body of `POST /v1/sessions/{id}/compact` and `.../compact/undo`: an empty object."""
+    """Body of `POST /v1/sessions/{id}/compact` and `.../compact/undo`: an empty object, or none."""
 
 
 class CompactionView(Frozen):

@@ -2,10 +2,8 @@
 
 import json
 import logging
-import secrets
 import traceback
 from collections.abc import Callable
-from contextlib import aclosing
 from datetime import timedelta
 
 from temporalio import activity
@@ -25,13 +23,14 @@ from everturn.errors import (
 )
 from everturn.session import Compact, Compacted, SessionKey
 from everturn_activities.admission import Admission, Admitted, failed, must_wait, replied
+from everturn_activities.calling import caller, whole_reply
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.frames import Frames
-from everturn_activities.gateways import Reply, Usage
+from everturn_activities.gateways import Usage
 from everturn_activities.governor import Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.model import GatewayChoice, Prices
-from everturn_activities.store import Caller, Store
+from everturn_activities.store import Store
 from everturn_activities.store.side_journal import content_key
 
 ATTEMPTS_MAX = 3
@@ -95,18 +94,13 @@ class CompactionActivities:
         window is full would come back for the same answer at once."""
         rules = spec.agent.compaction
         begun = await self._store.begin_compaction(
-            request, self._frames.of(spec), model, rules.failures_max, self._caller()
+            request, self._frames.of(spec), model, rules.failures_max, caller(self._worker)
         )
         if isinstance(begun, Compacted):
             return begun
         held = ModelRefused(f"Model {model} may not be asked within {WAIT_SECONDS_MAX:g} s.")
         await self._failed(request, begun.attempt, model, rules.failures_max, held)
         return Compacted(0)
-
-    def _caller(self) -> Caller:
-        info = activity.info()
-        token = None if info.is_local else info.task_token
-        return Caller(self._worker, secrets.token_hex(8), token)
 
     async def _compact(
         self, request: Compact, spec: AgentSpec, model: str, admitted: Admitted
@@ -115,7 +109,7 @@ class CompactionActivities:
         rules = spec.agent.compaction
         frame = self._frames.of(spec)
         begun = await self._store.begin_compaction(
-            request, frame, model, rules.failures_max, self._caller()
+            request, frame, model, rules.failures_max, caller(self._worker)
         )
         if isinstance(begun, Compacted):
             return begun
@@ -155,14 +149,7 @@ class CompactionActivities:
 
     async def _ask(self, asked: Context, plan: Plan) -> tuple[str, Usage]:
         """The summary; raises UnusableSummary for an answer that is none."""
-        gateway = self._gateways.for_context(asked)
-        reply = None
-        async with aclosing(gateway.stream(asked)) as items:
-            async for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-        if reply is None:
-            raise ModelUnavailable(f"Model {asked.model} ended its stream without a reply.")
+        reply = await whole_reply(self._gateways.for_context(asked), asked)
         text = usable(reply.message)
         if text is None or reply.stop == "refusal":
             what = "a tool call" if reply.message.tool_calls else "no summary"

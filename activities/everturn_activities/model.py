@@ -1,8 +1,6 @@
 """call_model: one request, one reply, paid for once."""
 
-import secrets
 import time
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
@@ -13,20 +11,21 @@ from temporalio.exceptions import ApplicationError
 from everturn.agents import AgentSpec, Candidate
 from everturn.context.compose import Context, compose
 from everturn.context.window import Frame
-from everturn.errors import Fenced, ModelUnavailable, StaleHost, TurnCancelled
+from everturn.errors import Fenced, StaleHost, TurnCancelled
 from everturn.messages import AssistantMessage, ToolMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities import recovery
 from everturn_activities.admission import Admission, Admitted, GivenUp, failed, must_wait, replied
+from everturn_activities.calling import caller, whole_reply
 from everturn_activities.candidates import Candidates, addressed
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
-from everturn_activities.gateways import ModelGateway, Reply, Usage
+from everturn_activities.gateways import ModelGateway, Usage
 from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
-from everturn_activities.store import Blocked, Caller, CallFailure, CallStarted, Store
+from everturn_activities.store import Blocked, CallFailure, CallStarted, Store
 
 SWITCH_SECONDS = 0.01
 """A switch waits for nothing; 0 would mean the server's own pause."""
@@ -119,7 +118,7 @@ class ModelActivities:
         self, request: PrepareStep, model: str, frame: Frame
     ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         """Prepare a step whose call is inline, and begin that call in the same transaction."""
-        return await self._store.begin_inline_step(request, model, self._caller(), frame)
+        return await self._store.begin_inline_step(request, model, caller(self._worker), frame)
 
     async def _call(self, context: ContextHead) -> StepHead:
         key = SessionKey(context.tenant, context.session)
@@ -131,10 +130,10 @@ class ModelActivities:
         if isinstance(asked, Wait):
             raise must_wait(asked)
         if isinstance(asked, GivenUp):
-            begun = await self._store.begin_model_call(context, model, self._caller())
+            begun = await self._store.begin_model_call(context, model, caller(self._worker))
             return await self.give_up(context, begun, asked)
         async with asked as admitted:
-            begun = await self._store.begin_model_call(context, model, self._caller())
+            begun = await self._store.begin_model_call(context, model, caller(self._worker))
             if isinstance(begun, StepHead):
                 return begun
             if isinstance(begun, Blocked):
@@ -152,11 +151,6 @@ class ModelActivities:
         failure = CallFailure(given_up.reason, 1, given_up.next_model)
         after = await self._store.fail_model_call(context, begun.attempt, failure)
         raise CallFailed("ModelUnavailable", after.then == "end", SWITCH_SECONDS)
-
-    def _caller(self) -> Caller:
-        info = activity.info()
-        token = None if info.is_local else info.task_token
-        return Caller(self._worker, secrets.token_hex(8), token)
 
     async def make(self, context: ContextHead, begun: CallStarted, admitted: Admitted) -> StepHead:
         """Make the call that has begun, and journal what comes of it."""
@@ -198,16 +192,7 @@ class ModelActivities:
         return recorded
 
     async def _stream(self, composed: Context, writer: DeltaWriter) -> _Ended:
-        gateway = self._gateways.for_context(composed)
-        reply = None
-        async with aclosing(gateway.stream(composed)) as items:
-            async for item in items:
-                if isinstance(item, Reply):
-                    reply = item
-                else:
-                    writer.add(item)
-        if reply is None:
-            raise ModelUnavailable(f"Model {composed.model} ended its stream without a reply.")
+        reply = await whole_reply(self._gateways.for_context(composed), composed, writer.add)
         stop: Stop = reply.stop
         if stop == "end_turn" and _says_nothing(reply.message, composed):
             stop = "empty"

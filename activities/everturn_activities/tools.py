@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -14,11 +13,11 @@ from everturn.errors import OwnerAlive, TurnCancelled, UsageError
 from everturn.messages import ToolResult
 from everturn.session import RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
+from everturn_activities.calling import caller
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
 from everturn_activities.store import (
-    Caller,
     CompletedTool,
     Store,
     StoredCall,
@@ -150,12 +149,14 @@ class ToolActivities:
             return completed.result
         tool = spec.tool(call.name)
         once = tool is not None and tool.effect == "once"
-        info = activity.info()
-        caller = Caller(
-            self._worker, secrets.token_hex(8), None if info.is_local else info.task_token
-        )
         begun = await self._store.begin_tool(
-            key, request.turn, request.step, call.index, request.epoch, caller, once
+            key,
+            request.turn,
+            request.step,
+            call.index,
+            request.epoch,
+            caller(self._worker),
+            once,
         )
         if isinstance(begun, ToolResult):
             return begun

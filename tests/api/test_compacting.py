@@ -1,5 +1,6 @@
 """Asking for a compaction over HTTP and on the command line, and taking one back."""
 
+import httpx
 import pytest
 
 from everturn.errors import UnknownSession, UsageError
@@ -42,3 +43,14 @@ async def test_an_unknown_session_is_named(client):
         await client.compact("nope")
     with pytest.raises(UnknownSession, match="'nope'"):
         await client.undo_compaction("nope")
+
+
+async def test_asking_for_a_compaction_needs_no_body(client, served):
+    await client.create_session("s")
+
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        asked = await http.post("/v1/sessions/s/compact")
+        undone = await http.post("/v1/sessions/s/compact/undo")
+
+    assert asked.status_code == 202
+    assert "no compaction that could be undone" in undone.json()["detail"]

@@ -8,8 +8,9 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
@@ -79,6 +80,84 @@ async def running_worker(
         return is_alive(run_dir, other) if other.startswith(machine) else True
 
     waker = TemporalWaker(client, settings)
+    work = _activities(runtime, settings, gateways, workspaces, toolbox, waker, instance, lives)
+    everywhere: dict[str, Any] = {
+        "client": client,
+        "interceptors": [Discreet()],
+        # By default the SDK hashes every loaded module, half a second of each start.
+        "build_id": f"everturn-{version('everturn')}",
+        "graceful_shutdown_timeout": GRACE,
+        "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+        "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    }
+    queue = settings.task_queue
+    async with AsyncExitStack() as stack:
+        stack.enter_context(WorkerLock(run_dir, instance))
+        reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
+        await reconciler.look()
+        await runtime.governor.look()
+        governing = asyncio.create_task(runtime.governor.run())
+        stack.push_async_callback(_ended, governing)
+        turn_worker = await stack.enter_async_context(
+            Worker(
+                task_queue=queue,
+                workflows=[Turn],
+                activities=[
+                    work.turns.begin_turn,
+                    work.turns.check_inbox,
+                    work.turns.finish_turn,
+                    work.steps.begin_step,
+                    work.tools.run_tools,
+                ],
+                workflow_runner=sandbox,
+                no_remote_activities=True,
+                max_cached_workflows=workflows_cached,
+                max_concurrent_local_activities=INLINE_MAX,
+                sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
+                **everywhere,
+            )
+        )
+        model_worker = await stack.enter_async_context(
+            Worker(
+                task_queue=f"{queue}-models",
+                activities=[work.models.call_model, work.compactions.compact],
+                max_concurrent_activities=MODELS_MAX,
+                **everywhere,
+            )
+        )
+        tool_worker = await stack.enter_async_context(
+            Worker(
+                task_queue=f"{queue}-tools",
+                activities=[work.tools.run_tools],
+                max_concurrent_activities=TOOLS_MAX,
+                **everywhere,
+            )
+        )
+        stack.push_async_callback(_shut_down, turn_worker, model_worker, tool_worker)
+        reconciling = asyncio.create_task(reconciler.run())
+        stack.push_async_callback(_ended, reconciling)
+        yield instance
+
+
+@dataclass(frozen=True)
+class _Activities:
+    turns: TurnActivities
+    steps: StepActivities
+    models: ModelActivities
+    compactions: CompactionActivities
+    tools: ToolActivities
+
+
+def _activities(
+    runtime: Runtime,
+    settings: Settings,
+    gateways: GatewayChoice,
+    workspaces: Workspaces,
+    toolbox: Toolbox,
+    waker: TemporalWaker,
+    instance: str,
+    lives: Callable[[str], bool],
+) -> _Activities:
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
     turns = TurnActivities(runtime.store, workspaces, waker)
@@ -109,62 +188,7 @@ async def running_worker(
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
     steps = StepActivities(runtime.store, candidates, placements, frames, admission, models, tools)
-    everywhere: dict[str, Any] = {
-        "client": client,
-        "interceptors": [Discreet()],
-        # By default the SDK hashes every loaded module, half a second of each start.
-        "build_id": f"everturn-{version('everturn')}",
-        "graceful_shutdown_timeout": GRACE,
-        "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
-        "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
-    }
-    queue = settings.task_queue
-    async with AsyncExitStack() as stack:
-        stack.enter_context(WorkerLock(run_dir, instance))
-        reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
-        await reconciler.look()
-        await runtime.governor.look()
-        governing = asyncio.create_task(runtime.governor.run())
-        stack.push_async_callback(_ended, governing)
-        turn_worker = await stack.enter_async_context(
-            Worker(
-                task_queue=queue,
-                workflows=[Turn],
-                activities=[
-                    turns.begin_turn,
-                    turns.check_inbox,
-                    turns.finish_turn,
-                    steps.begin_step,
-                    tools.run_tools,
-                ],
-                workflow_runner=sandbox,
-                no_remote_activities=True,
-                max_cached_workflows=workflows_cached,
-                max_concurrent_local_activities=INLINE_MAX,
-                sticky_queue_schedule_to_start_timeout=STICKY_TIMEOUT,
-                **everywhere,
-            )
-        )
-        model_worker = await stack.enter_async_context(
-            Worker(
-                task_queue=f"{queue}-models",
-                activities=[models.call_model, compactions.compact],
-                max_concurrent_activities=MODELS_MAX,
-                **everywhere,
-            )
-        )
-        tool_worker = await stack.enter_async_context(
-            Worker(
-                task_queue=f"{queue}-tools",
-                activities=[tools.run_tools],
-                max_concurrent_activities=TOOLS_MAX,
-                **everywhere,
-            )
-        )
-        stack.push_async_callback(_shut_down, turn_worker, model_worker, tool_worker)
-        reconciling = asyncio.create_task(reconciler.run())
-        stack.push_async_callback(_ended, reconciling)
-        yield instance
+    return _Activities(turns, steps, models, compactions, tools)
 
 
 async def _shut_down(*workers: Worker) -> None:

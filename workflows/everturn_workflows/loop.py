@@ -60,7 +60,8 @@ class TurnLoop:
             if step.blocked is not None:
                 if (stopped := limits.blocked(step.blocked)) is not None:
                     return stopped
-                waited = await self._wait(step)
+                await self._wait(step)
+                waited = True
                 continue
             if step.compact and await self._shorten(step.context):
                 continue
@@ -83,14 +84,13 @@ class TurnLoop:
             self.turn = self.turn.after(reply)
         return ended
 
-    async def _wait(self, step: BegunStep) -> bool:
-        """Wait in no slot for other calls to end, or for what a person says; True."""
+    async def _wait(self, step: BegunStep) -> None:
+        """Wait in no slot for other calls to end, or for what a person says."""
         if step.blocked == "asked":
             await workflow.wait_condition(lambda: self.woken)
             await self._check_inbox([])
         else:
             await self._pause(step.wait_seconds)
-        return True
 
     async def _call_model(self, step: BegunStep) -> StepHead | None:
         """The reply of a call that is not inline, or failed so; None once it is cancelled."""

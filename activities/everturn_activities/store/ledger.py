@@ -98,7 +98,7 @@ def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocke
     if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
     for account in mine:
-        _add(account, account.reserved, wanted, 1)
+        _add(account.reserved, wanted)
         accounts.save(session.tx, account)
     _INSERT.run(
         session.tx.connection,
@@ -191,7 +191,7 @@ def spend_tools(session: LockedSession, turn: int, step: int, seconds: float) ->
         closing["milliseconds"] += taken
         _CLOSE.run(session.tx.connection, {**at, **closing})
     for account in accounts.of_session(session.tx, session.key.tenant, session.sid):
-        _add(account, account.spent, Amount(seconds=taken), 1)
+        _add(account.spent, Amount(seconds=taken))
         accounts.save(session.tx, account)
 
 
@@ -281,13 +281,13 @@ def _close(
         if known is not None:
             for unit in UNITS:
                 account.reserved[unit] -= getattr(known, f"reserved_{unit}")
-        _add(account, account.spent, spent, 1)
+        _add(account.spent, spent)
         accounts.save(session.tx, account)
 
 
-def _add(account: Account, sums: dict[Any, int], amount: Amount, sign: int) -> None:
+def _add(sums: dict[Any, int], amount: Amount) -> None:
     for unit in UNITS:
-        sums[unit] += sign * amount.of(unit)
+        sums[unit] += amount.of(unit)
 
 
 def _streamed(session: LockedSession, row: Any) -> tuple[str, float]:

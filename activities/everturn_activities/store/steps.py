@@ -84,31 +84,9 @@ def prepare(
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
     made = STEP.first(tx.connection, key)
-    cancelled = session.cancel_turn == request.turn
     if made is not None:
-        # The row answers anyone, but the work below it is done for whoever hosts now, and
-        # a cancel since then holds.
-        reruns = made.reruns
-        if made.state != "prepared" or made.error is None:
-            # One that only waited for a budget ended no worker.
-            reruns += 1
-            _RERUN.run(tx.connection, {**key, "reruns": reruns})
-        hosts = (session.host_epoch, session.open_turn) == (request.epoch, request.turn)
-        if session.wake_at is not None and hosts:
-            # Whoever comes next signals, as below.
-            session.wake_at = None
-            session.save()
-        head = replace(
-            context_head(made.context),
-            epoch=request.epoch,
-            cancelled=cancelled,
-            reruns=reruns,
-            budgeted=bool(session.budgeted),
-        )
-        if frame is not None and made.state == "prepared":
-            head = _with_room(session, head, frame, request.tried)
-            session.save()
-        return head
+        return _prepared(session, request, made, frame)
+    cancelled = session.cancel_turn == request.turn
     session.demand_host(request.turn, request.epoch)
     if not append_results(session, request.turn, request.step - 1) and request.step > 1:
         _append_nudge(session, request.turn, request.step - 1)
@@ -162,6 +140,35 @@ def prepare(
     if frame is not None:
         head = _with_room(session, head, frame, request.tried)
     session.save()
+    return head
+
+
+def _prepared(
+    session: LockedSession, request: PrepareStep, made: Any, frame: Frame | None
+) -> ContextHead:
+    """The step as its row records it. The row answers anyone, but the work below it is done
+    for whoever hosts now, and a cancel since then holds."""
+    reruns = made.reruns
+    if made.state != "prepared" or made.error is None:
+        # One that only waited for a budget ended no worker.
+        reruns += 1
+        key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
+        _RERUN.run(session.tx.connection, {**key, "reruns": reruns})
+    hosts = (session.host_epoch, session.open_turn) == (request.epoch, request.turn)
+    if session.wake_at is not None and hosts:
+        # What arrived is looked at here, so whoever comes next signals.
+        session.wake_at = None
+        session.save()
+    head = replace(
+        context_head(made.context),
+        epoch=request.epoch,
+        cancelled=session.cancel_turn == request.turn,
+        reruns=reruns,
+        budgeted=bool(session.budgeted),
+    )
+    if frame is not None and made.state == "prepared":
+        head = _with_room(session, head, frame, request.tried)
+        session.save()
     return head
 
 

@@ -49,7 +49,7 @@ from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
 
 EVENTS_PAGE = 1000
-_NO_CANCEL_BODY = CancelTurn()
+_NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
 
 _SETTINGS = {"workspace", "agent", "model", "working_dir"}
 
@@ -94,20 +94,29 @@ def authorize(request: Request) -> str:
     return "default"
 
 
+Name = Annotated[str, InPath(alias="id")]
+
+
+def key_of(request: Request, session: str) -> SessionKey:
+    try:
+        return SessionKey(authorize(request), checked_id(session, "session id"))
+    except UsageError as error:
+        raise UnknownSession(str(error)) from None
+
+
 def router(parts: Parts) -> APIRouter:
-    store, events, front = parts.store, parts.events, parts.front
     routes = APIRouter(
         prefix="/v1",
         route_class=_StrictRoute,
         responses={"default": {"model": Problem, "description": "A problem document (RFC 9457)"}},
     )
-    Name = Annotated[str, InPath(alias="id")]  # noqa: N806
+    for add in (_sessions, _messages, _events, _controls, _budgets, _compactions):
+        add(routes, parts)
+    return routes
 
-    def key_of(request: Request, session: str) -> SessionKey:
-        try:
-            return SessionKey(authorize(request), checked_id(session, "session id"))
-        except UsageError as error:
-            raise UnknownSession(str(error)) from None
+
+def _sessions(routes: APIRouter, parts: Parts) -> None:
+    store = parts.store
 
     @routes.post("/sessions", status_code=201)
     async def create_session(request: Request, body: NewSession) -> SessionView:
@@ -135,6 +144,10 @@ def router(parts: Parts) -> APIRouter:
     @routes.get("/sessions/{id}")
     async def read_session(request: Request, session: Name) -> SessionView:
         return await store.session(key_of(request, session))
+
+
+def _messages(routes: APIRouter, parts: Parts) -> None:
+    store, front = parts.store, parts.front
 
     @routes.post("/sessions/{id}/messages", status_code=202)
     async def send_message(request: Request, session: Name, body: NewMessage) -> AcceptedView:
@@ -171,6 +184,10 @@ def router(parts: Parts) -> APIRouter:
     ) -> TurnPage:
         return TurnPage(turns=tuple(await store.turns(key_of(request, session), first)))
 
+
+def _events(routes: APIRouter, parts: Parts) -> None:
+    store, events = parts.store, parts.events
+
     @routes.get(
         "/sessions/{id}/events",
         response_class=Response,
@@ -204,6 +221,10 @@ def router(parts: Parts) -> APIRouter:
         )
         return parts.streams.open(key, cursor, until_turn=turn or 0, over=over)
 
+
+def _controls(routes: APIRouter, parts: Parts) -> None:
+    front = parts.front
+
     @routes.post("/sessions/{id}/cancel", status_code=202)
     async def cancel_turn(
         request: Request, session: Name, body: CancelTurn = _NO_CANCEL_BODY
@@ -211,6 +232,10 @@ def router(parts: Parts) -> APIRouter:
         name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
         inbound = Inbound(id=name, kind="cancel", target=body.turn)
         return await front.accept(key_of(request, session), inbound)
+
+
+def _budgets(routes: APIRouter, parts: Parts) -> None:
+    store, front = parts.store, parts.front
 
     @routes.post("/sessions/{id}/budget", status_code=202)
     async def answer_budget(request: Request, session: Name, body: AnswerBudget) -> AcceptedView:
@@ -249,9 +274,13 @@ def router(parts: Parts) -> APIRouter:
         budget = Budget(**body.model_dump(exclude={"scope", "session"}))
         return await front.put_budget(authorize(request), body.scope, name, budget)
 
+
+def _compactions(routes: APIRouter, parts: Parts) -> None:
+    store = parts.store
+
     @routes.post("/sessions/{id}/compact", status_code=202)
     async def compact_session(
-        request: Request, session: Name, body: CompactSession
+        request: Request, session: Name, body: CompactSession = _NO_COMPACT_BODY
     ) -> CompactionView:
         """A summary replaces the older messages in what is sent from the next step on."""
         await store.ask_compaction(key_of(request, session))
@@ -259,12 +288,10 @@ def router(parts: Parts) -> APIRouter:
 
     @routes.post("/sessions/{id}/compact/undo")
     async def undo_compaction(
-        request: Request, session: Name, body: CompactSession
+        request: Request, session: Name, body: CompactSession = _NO_COMPACT_BODY
     ) -> CompactionUndoneView:
         undone = await store.undo_compaction(key_of(request, session))
         return CompactionUndoneView(first=undone.first, last=undone.last)
-
-    return routes
 
 
 def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
