@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from model_servers import asking, replied, scripted_endpoint
+from model_servers import Endpoint, asking, replied, scripted_endpoint
 
 from everturn.errors import ModelRefused, ModelUnavailable, UsageError
 from everturn.messages import AssistantMessage, Text, ToolMessage, ToolResult, user_text
@@ -109,6 +109,7 @@ async def test_the_endpoint_logs_what_it_received_and_what_it_completed(
         with pytest.raises(ModelUnavailable):
             await replied(chat_completions, asking(endpoint.url, user_text("x")))
         await replied(chat_completions, asking(endpoint.url, user_text("x")))
+        await _completed(endpoint)
         with pytest.raises(ModelUnavailable):
             await replied(chat_completions, asking(endpoint.url, user_text("y")))
         received, completed = endpoint.events("received"), endpoint.events("completed")
@@ -131,8 +132,16 @@ async def test_a_client_that_goes_away_has_not_completed(chat_completions, tmp_p
             assert endpoint.events("completed") == []
             await client.post(root + "/control/release", json={"name": "door"})
         _, reply = await replied(chat_completions, asking(endpoint.url))
+        await _completed(endpoint)
         assert len(endpoint.events("completed")) == 1
     assert reply.message.text == "a b c d"
+
+
+async def _completed(endpoint: Endpoint) -> None:
+    """Waits for the line that the endpoint writes after the last byte, which the client reads."""
+    async with asyncio.timeout(5):
+        while not endpoint.events("completed"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def _held(client: httpx.AsyncClient, root: str, names: list[str]) -> None:
