@@ -1,0 +1,111 @@
+"""Profiles: how a context is composed, as data. A new profile is only a file."""
+
+from string import Formatter
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from everturn.messages import Frozen
+
+BOUNDARY = "boundary"
+"""The source of the pseudo-layer below which nothing is kept in a provider's cache."""
+
+ESCAPES = ("", "xml", "line")
+"""What a field of a template may be escaped for: `{name:xml}`, or `{value:line}` for one line."""
+
+
+class Layer(Frozen):
+    """One block of context: where its items come from, and how they are written.
+
+    A `source` gives items, each a set of named texts; `item` writes one of them, `join` stands
+    between them, `header` above them all. `item_chars_max` cuts an item's `text`, `chars_max`
+    the whole. `text` is what the source `text` gives, and what stands there when a layer with
+    `missing = "default"` has no item. `options` are the source's own.
+
+    `frame` is what stands around the whole: `entry` is kiro's, `heading` writes `title` above
+    it, `xml` takes `title` for its tag, `prefix` writes it before the first word.
+    Text of which `trust` is `reference` is marked as nothing to obey.
+    `scope` says how long the text stands: for the session, for the turn, or for one step.
+    """
+
+    id: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    source: str
+    text: str = ""
+    header: str = ""
+    item: str = "{text}"
+    join: str = "\n"
+    frame: Literal["none", "entry", "heading", "xml", "prefix"] = "none"
+    title: str = ""
+    item_chars_max: int | None = Field(default=None, ge=32)
+    chars_max: int | None = Field(default=None, ge=32)
+    missing: Literal["skip", "default"] = "skip"
+    trust: Literal["instructions", "reference"] = "instructions"
+    scope: Literal["session", "turn", "step"] = "turn"
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("item")
+    @classmethod
+    def _template(cls, given: str) -> str:
+        try:
+            fields = [part for part in Formatter().parse(given) if part[1] is not None]
+        except ValueError as error:
+            raise ValueError(f"the template {given!r} is broken: {error}") from None
+        for _, name, escape, conversion in fields:
+            if not str(name).isidentifier() or conversion or escape not in ESCAPES:
+                raise ValueError(
+                    f"the template {given!r} has a field that is not {{name}}, {{name:xml}} or"
+                    " {name:line}"
+                )
+        return given
+
+    @model_validator(mode="after")
+    def _titled(self) -> "Layer":
+        if self.frame in ("heading", "xml", "prefix") and not self.title:
+            raise ValueError(f"layer {self.id!r} has the frame {self.frame!r} and no title")
+        return self
+
+
+class Recipe(Frozen):
+    """Ordered layers. In the mode `pair` they are a user's message that `ack` answers, in the
+    mode `system` the system prompt; `separator` stands between them.
+
+    What is above the layer of source `boundary` is the same from step to step, and a provider
+    may keep it; without one that is what is above the first layer of scope `step`.
+    """
+
+    mode: Literal["pair", "system"] = "system"
+    ack: str = ""
+    separator: str = "\n\n"
+    layers: tuple[Layer, ...]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Recipe":
+        ids = [layer.id for layer in self.layers]
+        for name in ids:
+            if ids.count(name) > 1:
+                raise ValueError(f"two layers are called {name!r}")
+        if self.mode == "pair" and not self.ack:
+            raise ValueError("the mode 'pair' needs an ack, which answers the context")
+        above = True
+        bounded = any(layer.source == BOUNDARY for layer in self.layers)
+        for layer in self.layers:
+            above = above and layer.source != BOUNDARY
+            if bounded and above and layer.scope == "step":
+                raise ValueError(
+                    f"layer {layer.id!r} is above the boundary and changes with each step"
+                )
+        return self
+
+
+class Profile(Frozen):
+    """How context is composed and what an agent does where its own file says nothing.
+
+    `agent` holds defaults for the fields of `Agent`. `aliases` are other names for tools:
+    `{"fs_read": "read_file"}` shows the tool `read_file` as `fs_read`.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
+    description: str = ""
+    recipe: Recipe
+    aliases: dict[str, str] = Field(default_factory=dict)
+    agent: dict[str, Any] = Field(default_factory=dict)
