@@ -42,10 +42,14 @@ WORKER = Caller(worker="w", nonce="n")
 class RecordingWaker:
     woken: list[Wake] = field(default_factory=list)
     reachable: bool = True
+    busy: asyncio.Event | None = None
+    """Set it to let wake-ups through."""
 
     async def wake(self, wake: Wake) -> None:
         if not self.reachable:
             raise RuntimeUnavailable("Temporal is away.")
+        if self.busy is not None:
+            await self.busy.wait()
         self.woken.append(wake)
 
 

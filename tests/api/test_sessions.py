@@ -1,5 +1,7 @@
 """Sessions, messages and cancels over HTTP."""
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -16,6 +18,7 @@ from everturn.errors import (
 from everturn.inputs import TEXT_BYTES_MAX
 from everturn.messages import Image, Text, UserMessage
 from everturn.session import SessionKey
+from everturn_workers import front
 
 
 async def test_a_session_is_created_in_the_servers_workspace_and_listed(client, runtime):
@@ -91,6 +94,22 @@ async def test_a_message_is_accepted_while_temporal_is_away(served, client, runt
 
     assert answer.status_code == 202
     assert (await client.session("s")).waiting == 1
+
+
+async def test_a_wake_up_that_is_late_goes_on_after_its_sender_was_answered(
+    client, runtime, monkeypatch
+):
+    monkeypatch.setattr(front, "WAKE_SECONDS", 0.01)
+    await client.create_session("s")
+    runtime.waker.busy = asyncio.Event()
+
+    await client.send("s", "hello", id="m1")
+    assert runtime.waker.woken == []
+
+    runtime.waker.busy.set()
+    async with asyncio.timeout(5):
+        while not runtime.waker.woken:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_the_same_message_id_again_changes_nothing(client):

@@ -10,7 +10,7 @@ from everturn.views import AcceptedView, BudgetView
 from everturn_activities.store import Inbound, Store, Wake
 
 WAKE_SECONDS = 1.0
-"""How long a sender waits for the wake-up of what is already committed."""
+"""How long a sender waits for the wake-up of what is already committed; it goes on after that."""
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ class Front:
     def __init__(self, store: Store, waker: Waker) -> None:
         self._store = store
         self._waker = waker
+        self._waking: set[asyncio.Task[None]] = set()
 
     async def accept(self, key: SessionKey, inbound: Inbound) -> AcceptedView:
         """Commit `inbound` and wake its session.
@@ -54,9 +55,15 @@ class Front:
             await self._wake(wake)
 
     async def _wake(self, wake: Wake) -> None:
+        # Cut off, a wake-up that a busy server is late with would wait for the reconciler.
+        waking = asyncio.create_task(self._signal(wake))
+        self._waking.add(waking)
+        waking.add_done_callback(self._waking.discard)
+        await asyncio.wait({waking}, timeout=WAKE_SECONDS)
+
+    async def _signal(self, wake: Wake) -> None:
         try:
-            async with asyncio.timeout(WAKE_SECONDS):
-                await self._waker.wake(wake)
+            await self._waker.wake(wake)
         except Exception as error:
             name = wake.key.session
             log.warning("session %s was not woken, the reconciler will: %s", name, error)
