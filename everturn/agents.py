@@ -67,7 +67,9 @@ class Agent(Frozen):
 
     `api_key_variable` names the environment variable whose key `base_url`, or the model's
     provider, is sent. `tools` names the tools that the model sees; None means all.
-    `stall_seconds` is the silence after which a model stream counts as dead, and
+    Without `stream` a provider is asked for its reply in one piece.
+    `stall_seconds` is the silence after which a model stream counts as dead (without `stream`:
+    the whole time that a reply may take), and
     `stall_retries` how often it is begun again. What else time can repair is tried
     `retries_max` more times, the first after `retry_seconds`, each later one after twice the
     pause. Then the first of `fallback_models` that can hold the request takes over for the
@@ -91,6 +93,7 @@ class Agent(Frozen):
     temperature: float | None = Field(default=None, ge=0, le=2)
     tokens_max: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] | None = None
+    stream: bool = True
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
     stall_seconds: float = Field(default=STALL_SECONDS, gt=0)
     stall_retries: int = Field(default=2, ge=0, le=100)

@@ -19,6 +19,7 @@ class Context(Frozen):
     temperature: float | None = None
     tokens_max: int | None = None
     tool_role: bool = True
+    stream: bool = True
     stall_seconds: float = 45.0
 
 
@@ -38,5 +39,6 @@ def compose(
         temperature=agent.temperature,
         tokens_max=agent.tokens_max,
         tool_role=agent.tool_role,
+        stream=agent.stream,
         stall_seconds=agent.stall_seconds,
     )

@@ -6,6 +6,7 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
+import orjson
 import pytest
 from model_servers import (
     DONE,
@@ -65,6 +66,64 @@ async def test_a_call_by_an_impossible_name_goes_back_by_one_that_providers_take
     [sent] = assistant["tool_calls"]
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent["function"]["name"])
     assert sent["id"] == result["tool_call_id"]
+
+
+WHOLE = {
+    "id": "c",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [
+        {
+            "index": 0,
+            "message": {
+                "role": "assistant",
+                "content": "Adding.",
+                "tool_calls": [
+                    {
+                        "id": "id0",
+                        "type": "function",
+                        "function": {"name": "add", "arguments": '{"a": 1}'},
+                    },
+                    {
+                        "id": "id1",
+                        "type": "function",
+                        "function": {"name": "add", "arguments": '{"a": 2}'},
+                    },
+                ],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ],
+    "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
+}
+
+
+async def test_a_reply_in_one_piece_is_asked_for_and_read_where_an_agent_does_not_stream(gateway):
+    async with raw_server(refusing(200, WHOLE)) as server:
+        context = asking(server.url + "/v1").model_copy(update={"stream": False})
+        _, reply = await replied(gateway, context)
+
+    [request] = server.requests
+    assert not request.body.get("stream")
+    assert "stream_options" not in request.body
+    assert reply.message.text == "Adding."
+    assert [call.arguments for call in reply.message.tool_calls] == [{"a": 1}, {"a": 2}]
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (7, 3)
+    assert reply.stop == "tool_use"
+
+
+async def test_a_reply_in_one_piece_that_breaks_off_is_none(gateway):
+    async def broken(request, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+        writer.write(b"content-length: 500\r\n\r\n" + orjson.dumps(WHOLE)[:100])
+        await writer.drain()
+        writer.close()
+
+    async with raw_server(broken) as server:
+        context = asking(server.url + "/v1").model_copy(update={"stream": False})
+        with pytest.raises(ModelUnavailable):
+            await replied(gateway, context)
 
 
 async def test_b14_text_thinking_and_interleaved_tool_calls_accumulate_apart(gateway):

@@ -102,7 +102,7 @@ async def test_a_misbehaving_endpoint_ends_in_the_specified_outcome(
     made: Bench, case: Case, wire: str
 ) -> None:
     (made.workspace / "agents").mkdir()
-    text = "\n".join(["---", *AGENT, "---", "Work."])
+    text = "\n".join(["---", *AGENT, f"stream: {wire == 'stream'}", "---", "Work."])
     (made.workspace / "agents" / "default.md").write_text(text)
     key = await made.session()
     async with endpoint(wire, *case.replies) as server:
@@ -117,6 +117,7 @@ async def test_a_misbehaving_endpoint_ends_in_the_specified_outcome(
     assert (case.reason or "") in (finished["reason"] or "")
     bodies = [request.body for request in server.requests]
     assert len(bodies) == case.requests
+    assert {body["stream"] for body in bodies} == {wire == "stream"}
     assert case.asked(bodies)
     assert case.told(events)
     await watchers_read_what_is_stored(made, key, events)

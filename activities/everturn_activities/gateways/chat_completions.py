@@ -196,9 +196,10 @@ class ChatCompletionsGateway:
             pieces.insert(0, _dumps({"role": "system", "content": context.system}))
         settings: dict[str, Any] = {
             "model": model,
-            "stream": True,
-            "stream_options": {"include_usage": True},
+            "stream": context.stream,
         }
+        if context.stream:
+            settings["stream_options"] = {"include_usage": True}
         if context.temperature is not None:
             settings["temperature"] = context.temperature
         if context.tokens_max is not None:

@@ -81,7 +81,8 @@ class LiteLLMGateway:
 
         chunks: Any = None
         try:
-            chunks = await budget.wait(litellm.acompletion(**_request(context), **key))
+            answer = await budget.wait(litellm.acompletion(**_request(context), **key))
+            chunks = answer if context.stream else _at_once(answer)
             while (chunk := await budget.wait(anext(chunks, None))) is not None:
                 if getattr(chunk, "usage", None):
                     usage = usage_from_wire(chunk.usage.model_dump())
@@ -89,12 +90,12 @@ class LiteLLMGateway:
                     continue
                 choice = chunk.choices[0]
                 finish_reason = choice.finish_reason or finish_reason
-                for delta in _deltas(growing, choice.delta):
+                for delta in _deltas(growing, choice.delta if context.stream else choice.message):
                     budget.progressed()
                     yield delta
             if finish_reason is None or not wire.ended:
                 raise _incomplete(called(), wire)
-            if wire.said_whole and not growing.pieces:
+            if context.stream and wire.said_whole and not growing.pieces:
                 # LiteLLM reads a stream where there is none, and drops all of it.
                 raise ModelRefused(
                     f"{wire.host} answered model {context.model} without a stream; set base_url"
@@ -143,14 +144,15 @@ def _request(context: Context) -> dict[str, Any]:
     request: dict[str, Any] = {
         "model": context.model,
         "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream": context.stream,
         # Temporal owns retries, so every attempt shows in the history.
         "max_retries": 0,
         "num_retries": 0,
         # Ours fires first; this one only frees what it might leave.
         "timeout": context.stall_seconds + SLACK_SECONDS,
     }
+    if context.stream:
+        request["stream_options"] = {"include_usage": True}
     if context.tools:
         request["tools"] = [wire_tool(tool) for tool in context.tools]
     if context.temperature is not None:
@@ -160,6 +162,11 @@ def _request(context: Context) -> dict[str, Any]:
     if context.base_url is not None:
         request["api_base"] = context.base_url
     return request
+
+
+async def _at_once(answer: Any) -> AsyncGenerator[Any]:
+    """A reply in one piece, as a stream of one chunk."""
+    yield answer
 
 
 def _signs_thoughts(model: str) -> bool:
@@ -194,9 +201,10 @@ def _deltas(growing: Accumulator, delta: Any) -> list[Delta]:
         told.append(growing.thinking(delta.reasoning_content, REASONING_FIELDS[0]))
     if delta.content:
         told.append(growing.text(delta.content))
-    for call in delta.tool_calls or ():
+    for number, call in enumerate(delta.tool_calls or ()):
         function = call.function
-        told.append(growing.call(call.index, call.id, function.name, function.arguments or ""))
+        index = getattr(call, "index", number)
+        told.append(growing.call(index, call.id, function.name, function.arguments or ""))
     return [delta for delta in told if delta is not None]
 
 
