@@ -20,7 +20,8 @@ class Thinking(Frozen):
     """What a model thought aloud.
 
     `signature` and `encrypted` are opaque proofs of the provider; they go back
-    unchanged with the tool results, or the provider refuses the request.
+    unchanged with the tool results, or the provider refuses the request. `by` is the model
+    that thought it.
     """
 
     type: Literal["thinking"] = "thinking"
@@ -28,6 +29,7 @@ class Thinking(Frozen):
     signature: str | None = None
     encrypted: str | None = None
     id: str | None = None
+    by: str | None = None
 
 
 class Image(Frozen):

@@ -4,6 +4,7 @@ from typing import Protocol
 
 from everturn.agents import AgentSpec, Candidate
 from everturn.context.compose import Context
+from everturn.context.thoughts import known_to
 
 
 class Facts(Protocol):
@@ -52,6 +53,8 @@ class Candidates:
 
 def addressed(context: Context, spec: AgentSpec, model: str) -> Context:
     """`context` as it is sent to `model`, which may be a fallback's."""
+    messages = known_to(model, context.messages)
+    context = context.model_copy(update={"messages": messages})
     if model == context.model:
         return context
     found = next(

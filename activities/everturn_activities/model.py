@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from everturn.agents import AgentSpec, Candidate
 from everturn.context.compose import Context, compose
+from everturn.context.thoughts import thought_by
 from everturn.context.window import Frame
 from everturn.errors import Fenced, StaleHost, TurnCancelled
 from everturn.messages import AssistantMessage, ToolMessage
@@ -196,7 +197,7 @@ class ModelActivities:
         stop: Stop = reply.stop
         if stop == "end_turn" and _says_nothing(reply.message, composed):
             stop = "empty"
-        return _Ended(reply.message, stop, reply.usage)
+        return _Ended(thought_by(reply.message, composed.model), stop, reply.usage)
 
     def _cut(self, context: ContextHead, writer: DeltaWriter) -> _Ended:
         """What a cancelled call leaves: the text so far, and an estimate of what it cost."""

@@ -121,6 +121,21 @@ async def test_B18_a_fallback_answers_for_an_overloaded_model_and_the_next_step_
     assert [step.model for step in turn.steps] == ["openai/spare", "openai/main"]
 
 
+async def test_what_a_fallback_thought_is_kept_and_not_sent_to_the_first_model(made: Bench):
+    agent(
+        made, "model: openai/main", "fallback_models: [openai/spare]", "retry_seconds: 0.01"
+    )  # fmt: skip
+    main = scripted({**says("ok"), "status": 529, "times": 9}, says("It is 3."))
+    spare = scripted({**calls("add", a=1, b=2), "thinking": "Adding is safe."})
+
+    await work(made, ByModel(main=main, spare=spare))
+
+    _, stored, *_ = await made.transcript(made.key())
+    sent = main.requests[-1].messages[1]
+    assert [getattr(part, "by", None) for part in stored.parts] == ["openai/spare", None]
+    assert [part.type for part in sent.parts] == ["tool_call"]
+
+
 @pytest.mark.parametrize("placement", ["inline", "queued"])
 async def test_B19_three_stalls_are_three_attempts_and_a_failed_model(made: Bench, placement: str):
     agent(made, "stall_seconds: 0.05", "retry_seconds: 0.01")

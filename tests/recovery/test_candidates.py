@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from everturn.agents import Agent, AgentSpec, Candidate, ToolSpec
 from everturn.context.compose import compose
+from everturn.messages import AssistantMessage, Text, Thinking
 from everturn_activities import prices
 from everturn_activities.candidates import Candidates, addressed
 
@@ -53,6 +54,22 @@ def test_a_model_that_rests_is_skipped() -> None:
     candidates = Candidates(prices, Resting(("openai/a",)))
     assert candidates.after(spec("openai/a", "openai/b"), "openai/own", 10) == "openai/b"
     assert candidates.after(spec("openai/a"), "openai/own", 10) is None
+
+
+def test_a_model_is_sent_its_own_thoughts_and_no_others() -> None:
+    def said(by: str | None) -> AssistantMessage:
+        return AssistantMessage(parts=(Thinking(text="hm", signature="s", by=by), Text(text="ok")))
+
+    two = spec("openai/a")
+    asked = compose(two, (said("openai/own"), said("openai/a"), said(None)))
+
+    def thoughts(model: str) -> list[str | None]:
+        sent = addressed(asked, two, model).messages
+        parts = (part for message in sent for part in getattr(message, "parts", ()))
+        return [part.by for part in parts if isinstance(part, Thinking)]
+
+    assert thoughts("openai/own") == ["openai/own", None]
+    assert thoughts("openai/a") == ["openai/a", None]
 
 
 def test_a_name_is_served_where_the_agent_is_and_a_table_names_its_own_endpoint() -> None:
