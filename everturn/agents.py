@@ -2,13 +2,13 @@
 
 import hashlib
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from everturn.budgets import Budget
 from everturn.messages import Frozen
-from everturn.tools import TOOL_TIMEOUT_SECONDS, Effect
+from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Effect
 
 KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 """Upper case only: a key that was put in place of its variable's name is refused."""
@@ -78,6 +78,10 @@ class Agent(Frozen):
     results go to the model: as messages of role `tool`, or as one user message. `budget` is
     what a session with this agent may spend.
 
+    `output` is the JSON schema, of an object, that the agent's answer must fit; in Python a
+    pydantic model is one. The model gives it by calling the tool `response`; what does not fit
+    goes back to it to be mended.
+
     `window_tokens` is the model's window where the table of prices does not know it.
     `tool_result_budget` is how many characters of tool results are sent; the oldest are left
     out. `history` says what of earlier turns a turn begins with: `all`, or the `newest`
@@ -107,6 +111,16 @@ class Agent(Frozen):
     tool_result_budget: int | None = Field(default=None, ge=1)
     history: Literal["all", "newest"] = "all"
     budget: Budget | None = None
+    output: dict[str, Any] | None = None
+
+    @field_validator("output", mode="before")
+    @classmethod
+    def _schema(cls, given: object) -> object:
+        if isinstance(given, type) and issubclass(given, BaseModel):
+            given = given.model_json_schema()
+        if isinstance(given, dict) and given.get("type") != "object":
+            raise ValueError("the schema must be one of type object")
+        return given
 
     @field_validator("fallback_models", mode="before")
     @classmethod
@@ -142,7 +156,7 @@ class Agent(Frozen):
 class ToolSpec(Frozen):
     """A tool as a model is told of it, and as the runtime must treat it.
 
-    `source` is `builtin` or the workspace file that the function stands in.
+    `source` is `builtin`, `answer`, or the workspace file that the function stands in.
     """
 
     name: str
@@ -152,6 +166,18 @@ class ToolSpec(Frozen):
     quick: bool = False
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     source: str = "builtin"
+
+
+def answering(schema: dict[str, Any]) -> ToolSpec:
+    """The tool by which an agent whose answer must fit `schema` gives it."""
+    return ToolSpec(
+        name=RESPONSE,
+        description="Gives your final answer, and ends your work. Text beside it is not read.",
+        parameters=schema,
+        effect="pure",
+        quick=True,
+        source="answer",
+    )
 
 
 class AgentSpec(Frozen):

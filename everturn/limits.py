@@ -55,6 +55,11 @@ def ended(turn: TurnHead) -> Ended | None:
             return Ended("max_tokens", _cut(turn.recoveries))
         case "empty" if given_up:
             return Ended("model_failed", f"The model answered with nothing {_times(turn)}.")
+        case "unfit" if given_up:
+            return Ended(
+                "model_failed",
+                f"The model's answer did not fit the agent's output schema {_times(turn)}.",
+            )
         case "refusal":
             return Ended("model_failed", "The provider's content policy ended the reply.")
     if turn.step >= turn.steps_max:

@@ -30,10 +30,11 @@ Stop = Literal[
     "response",  # the tool `response` was called, and answered
     "max_tokens",
     "empty",  # a reply of nothing where an answer was due
+    "unfit",  # an answer that does not fit the agent's output schema
     "refusal",
     "cancelled",
 ]
-TO_RECOVER: frozenset[Stop] = frozenset({"max_tokens", "empty"})
+TO_RECOVER: frozenset[Stop] = frozenset({"max_tokens", "empty", "unfit"})
 """Stops of replies that the model is asked to mend in its next."""
 
 

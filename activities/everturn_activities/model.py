@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
@@ -27,6 +27,7 @@ from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
 from everturn_activities.store import Blocked, CallFailure, CallStarted, Store
+from everturn_activities.toolbox import fits
 
 SWITCH_SECONDS = 0.01
 """A switch waits for nothing; 0 would mean the server's own pause."""
@@ -162,7 +163,8 @@ class ModelActivities:
         try:
             composed = compose(spec, await self._store.history(key, context.upto, context.cuts))
             composed = addressed(composed, spec, begun.model)
-            ended = await self._watch.guard(key, context.turn, self._stream(composed, writer))
+            stream = self._stream(composed, spec.agent.output, writer)
+            ended = await self._watch.guard(key, context.turn, stream)
         except TurnCancelled:
             ended = self._cut(context, writer)
         except (StaleHost, Fenced):
@@ -192,11 +194,15 @@ class ModelActivities:
             self._placements.record("model", begun.model, time.monotonic() - started)
         return recorded
 
-    async def _stream(self, composed: Context, writer: DeltaWriter) -> _Ended:
+    async def _stream(
+        self, composed: Context, output: dict[str, Any] | None, writer: DeltaWriter
+    ) -> _Ended:
         reply = await whole_reply(self._gateways.for_context(composed), composed, writer.add)
         stop: Stop = reply.stop
         if stop == "end_turn" and _says_nothing(reply.message, composed):
             stop = "empty"
+        elif stop == "end_turn" and output is not None and not fits(reply.message.text, output):
+            stop = "unfit"
         return _Ended(thought_by(reply.message, composed.model), stop, reply.usage)
 
     def _cut(self, context: ContextHead, writer: DeltaWriter) -> _Ended:

@@ -165,6 +165,23 @@ def wrong_arguments(spec: ToolSpec, arguments: dict[str, Any], malformed: str | 
     return _wrong(spec.name, error)
 
 
+def fits(text: str, schema: dict[str, Any]) -> bool:
+    """Whether `text` is JSON that fits `schema`."""
+    try:
+        return _validator(json.dumps(schema)).is_valid(json.loads(text))
+    except (ValueError, RecursionError, Unresolvable, re.error):
+        return False
+
+
+def broken_schema(schema: dict[str, Any]) -> str | None:
+    """What is wrong with a schema, or None."""
+    try:
+        _validator(json.dumps(schema))
+    except (SchemaError, re.error) as broken:
+        return _shortened(getattr(broken, "message", str(broken)))
+    return None
+
+
 @functools.lru_cache(maxsize=1024)
 def _validator(schema_json: str) -> Validator:
     schema = json.loads(schema_json)

@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import Field
 
-from everturn.agents import DEFAULT_PROMPT, KEY_VARIABLE, Agent, AgentSpec, ToolSpec
+from everturn.agents import DEFAULT_PROMPT, KEY_VARIABLE, Agent, AgentSpec, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.messages import Frozen
-from everturn.tools import Tool
+from everturn.tools import RESPONSE, Tool
 from everturn_activities.builtin import builtins
 from everturn_activities.definitions import meant, read_front_matter, read_toml, validated
 from everturn_activities.tool_files import load_tools
+from everturn_activities.toolbox import broken_schema
 from everturn_activities.trust import read_text, require_trusted
 
 SETTINGS_FILE = "everturn.toml"
@@ -91,13 +92,14 @@ class Workspace:
         if model_override:
             key = agent.key_variable_of(model_override)
             agent = agent.model_copy(update={"model": model_override, "api_key_variable": key})
+        tools = tuple(
+            spec for name, spec in self.specs.items() if agent.tools is None or name in agent.tools
+        )
+        if agent.output is not None:
+            tools = (*(spec for spec in tools if spec.name != RESPONSE), answering(agent.output))
         return AgentSpec(
             agent=agent,
-            tools=tuple(
-                spec
-                for name, spec in self.specs.items()
-                if agent.tools is None or name in agent.tools
-            ),
+            tools=tools,
             workspace=str(self.path),
             working_dir=str((working_dir or self.working_dir).resolve()),
         )
@@ -126,6 +128,8 @@ class Workspace:
             del inherited["api_key_variable"]
         values = {key: value for key, value in inherited.items() if value is not None} | given
         agent = validated(Agent, values, path, text)
+        if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
+            raise WorkspaceError(f"{path}: output is no JSON schema: {broken}; mend it.")
         for tool in agent.tools or ():
             if tool in self.specs:
                 continue

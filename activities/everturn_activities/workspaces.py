@@ -8,6 +8,7 @@ from everturn.agents import AgentSpec, ToolSpec
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn_activities.builtin import builtins
+from everturn_activities.builtin.answer import answer
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
 from everturn_activities.workspace import Workspace, load, protected_paths
@@ -32,6 +33,8 @@ class Workspaces:
         described = spec.tool(name)
         if described is not None and described.source == "builtin":
             return builtins().get(name)
+        if described is not None and described.source == "answer":
+            return answer
         loaded = self._loaded.get(spec.workspace)
         if loaded is None or time.monotonic() - loaded[0] > FRESH_SECONDS:
             return self._load(spec.workspace).tool(name)

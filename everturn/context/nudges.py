@@ -11,8 +11,12 @@ EMPTY = (
     "Your reply was empty. Answer, or go on with the work by calling a tool; if everything is"
     " done, say so in a sentence."
 )
+UNFIT = (
+    "Your reply is no answer in the form that is asked for. Give your answer by calling the tool"
+    " `response` with arguments that fit its schema; text beside the call is not read."
+)
 
 
 def nudge(stop: Stop) -> str | None:
     """What follows a reply of that stop, or None where it needs no mending."""
-    return {"max_tokens": CUT, "empty": EMPTY}.get(stop)
+    return {"max_tokens": CUT, "empty": EMPTY, "unfit": UNFIT}.get(stop)

@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from everturn.context.compose import Context
-from everturn.context.nudges import CUT, EMPTY
+from everturn.context.nudges import CUT, EMPTY, UNFIT
 from everturn.errors import UsageError
 from everturn.messages import Frozen
 from everturn_activities.gateways import Delta, Reply, Usage
@@ -131,7 +131,7 @@ def place_of(messages: Sequence[Mapping[str, Any]]) -> Place:
                 # It stands for the reply of nothing that it follows.
                 assistants += 1
                 position += 1
-            elif text != CUT and not text.startswith(RESULTS_HEADING):
+            elif text not in (CUT, UNFIT) and not text.startswith(RESULTS_HEADING):
                 said.update(text.encode("utf-8", "replace") + b"\0")
                 position, last_user = 0, text
             else:
