@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from everturn.errors import WorkspaceError
+from everturn_activities import front_matter
 from everturn_activities.trust import read_text
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?", re.DOTALL | re.MULTILINE)
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=:.]""")
 
@@ -37,33 +36,12 @@ def read_front_matter(path: Path) -> tuple[dict[str, Any], str, str]:
 
     Lines of the text are those of the file.
     """
-    text = read_text(path)
-    found = _FRONT_MATTER.match(text)
-    if found is None:
-        if re.match(r"---[ \t]*\r?\n", text):
-            raise WorkspaceError(
-                f"{path} begins a front matter in line 1 that no line '---' ends; add one."
-            )
-        return {}, text.strip(), ""
     try:
-        keys = yaml.safe_load(found[1])
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" line {mark.line + 2}" if mark is not None else ""
-        raise WorkspaceError(
-            f"{path}{where} is not valid YAML: {error.problem};"
-            " mend it, and put values with a colon in quotes."
-        ) from None
-    except (yaml.YAMLError, RecursionError) as error:
-        first = (str(error).splitlines() or ["nested too deeply"])[0]
-        raise WorkspaceError(f"{path} has no valid YAML front matter: {first}; mend it.") from None
-    if keys is None:
-        keys = {}
-    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys):
-        raise WorkspaceError(
-            f"{path} line 2 must be keys and values, such as 'model: openai/gpt-5-mini'."
-        )
-    return keys, text[found.end() :].strip(), "\n" + found[1]
+        found = front_matter.parse(read_text(path))
+    except front_matter.FrontMatterError as error:
+        where = f" line {error.line}" if error.line is not None else ""
+        raise WorkspaceError(f"{path}{where} {error}.") from None
+    return found.keys, found.body, found.raw
 
 
 def validated(kind: type[Model], values: dict[str, Any], path: Path, text: str) -> Model:

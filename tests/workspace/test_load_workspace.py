@@ -244,10 +244,9 @@ def test_wrong_settings_are_named_with_their_line_and_the_mend(root, write, text
         ("---\ntools: [rd_file]\n---\n", "names tool 'rd_file', which does not exist (did you mean"
                                          " 'read_file'?); mend its list of tools."),
         ("---\nmodel: a\ndescription: b: c\n---\n", " line 3 is not valid YAML: mapping values are"
-            " not allowed here; mend it, and put values with a colon in quotes."),
+            " not allowed in this context; mend it, and put values with a colon in quotes."),
         ("---\nmodel: a\n", "begins a front matter in line 1 that no line '---' ends; add one."),
-        ("---\n- a\n---\n", "line 2 must be keys and values, such as"
-                            " 'model: openai/gpt-5-mini'."),
+        ("---\n- a\n---\n", "line 2 must be keys and values, such as 'name: value'."),
         ("---\nmodel: a\nsteps_max: many\n---\n", "line 3: steps_max is 'many', and the input"
             " should be a valid integer, unable to parse string as an integer; mend it."),
         ("---\nfallback_models: [5]\n---\n", "line 2: fallback_models is 5, and the input should"
