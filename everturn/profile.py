@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from everturn.messages import Frozen
+from everturn.skills import SkillRules
 
 BOUNDARY = "boundary"
 """The source of the pseudo-layer below which nothing is kept in a provider's cache."""
@@ -108,4 +109,5 @@ class Profile(Frozen):
     description: str = ""
     recipe: Recipe
     aliases: dict[str, str] = Field(default_factory=dict)
+    skills: SkillRules = SkillRules()
     agent: dict[str, Any] = Field(default_factory=dict)

@@ -11,14 +11,14 @@ TEXT_BYTES_MAX = 1024 * 1024
 
 def require_trusted(path: Path) -> None:
     """Refuse what another user owns or anybody may write: its content would run as us."""
-    _require_trusted(path, path.stat())
+    require_trusted_status(path, path.stat())
 
 
 def read_code(path: Path) -> bytes:
     """The content of a file that is trusted, checked on the very file that is read."""
     try:
         with path.open("rb") as file:
-            _require_trusted(path, os.fstat(file.fileno()))
+            require_trusted_status(path, os.fstat(file.fileno()))
             return file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         raise WorkspaceError(f"{path} cannot be read: {error.strerror}; mend that.") from None
@@ -39,7 +39,8 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def _require_trusted(path: Path, status: os.stat_result) -> None:
+def require_trusted_status(path: Path, status: os.stat_result) -> None:
+    """The same of a file that is open, or was looked at."""
     user = os.geteuid()
     if status.st_uid not in (user, 0):
         raise WorkspaceError(

@@ -1,0 +1,149 @@
+"""Texts of files that people write for a context: bounded, trusted, and kept until they change."""
+
+import errno
+import os
+import stat
+from collections import OrderedDict
+from pathlib import Path
+
+from everturn.errors import WorkspaceError
+from everturn_activities.threads import in_thread
+from everturn_activities.trust import require_trusted_status
+
+BYTES_MAX = 1024 * 1024
+_KEPT_CHARS = 32 * 1024 * 1024
+# A longer read could hold up the event loop for more than a millisecond.
+_QUICK_BYTES = 256 * 1024
+
+Stamp = tuple[int, int, int, int, int]
+"""Changes when a file does: its time, size, inode, mode and owner."""
+
+
+class UnreadableError(Exception):
+    """Why a file is left out, as a sentence that names it as it was `shown`."""
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    return (
+        status.st_mtime_ns,
+        status.st_size,
+        status.st_ino,
+        status.st_mode,
+        status.st_uid,
+    )
+
+
+def why_not(error: OSError) -> str:
+    """The end of a sentence that begins with the file."""
+    match error.errno:
+        case errno.ELOOP:
+            return "is a symbolic link that leads back to itself; remove it"
+        case errno.ENOENT:
+            return "is a symbolic link that leads nowhere; remove it"
+        case errno.EACCES | errno.EPERM:
+            return "may not be read by this process; change its rights"
+        case _:
+            return f"cannot be read: {error.strerror}; mend that"
+
+
+def read(file: str, shown: str, bytes_max: int = BYTES_MAX) -> tuple[Stamp, str]:
+    """The text of a file, checked on the very file that is read. Raises UnreadableError."""
+    try:
+        # A pipe that nobody writes to would be waited for.
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UnreadableError(f"{shown} {why_not(error)}.") from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableError(f"{shown} is no file that could be read; remove it.")
+        try:
+            require_trusted_status(Path(file), status)
+        except WorkspaceError as error:
+            raise UnreadableError(str(error).replace(file, shown)) from None
+        content = _bytes(descriptor, status.st_size, bytes_max)
+    except OSError as error:
+        raise UnreadableError(f"{shown} {why_not(error)}.") from None
+    finally:
+        os.close(descriptor)
+    if len(content) > bytes_max:
+        size = max(status.st_size, len(content))
+        raise UnreadableError(
+            f"{shown} has {size:,} bytes and the limit is {bytes_max:,}, so it is left out;"
+            " shorten it."
+        )
+    if b"\0" in content:
+        raise UnreadableError(f"{shown} is not a text file, as it has NUL bytes; it is left out.")
+    try:
+        # Some editors begin a file with a byte order mark.
+        return stamp(status), content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnreadableError(
+            f"{shown} line {line} is not valid UTF-8, so it is left out; save it as UTF-8."
+        ) from None
+
+
+def _bytes(descriptor: int, size: int, bytes_max: int) -> bytes:
+    if size > bytes_max:
+        return b"x" * (bytes_max + 1)  # It is refused by its length: none of it is read.
+    pieces: list[bytes] = []
+    length = 0
+    # Counted while reading: it may grow, and the size of some files is not told.
+    while length <= bytes_max and (piece := os.read(descriptor, 1 << 20)):
+        pieces.append(piece)
+        length += len(piece)
+    return b"".join(pieces)
+
+
+class Texts:
+    """Texts that were read, each until its file changes; what cannot be read is kept as that."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[Stamp, str | UnreadableError]] = OrderedDict()
+        self._chars = 0
+
+    async def of(self, file: str, shown: str) -> str | None:
+        """The text of a file, None where there is none. Raises UnreadableError."""
+        try:
+            status = os.stat(file)
+        except FileNotFoundError:
+            return None
+        except NotADirectoryError:
+            return None
+        except OSError as error:
+            raise UnreadableError(f"{shown} {why_not(error)}.") from None
+        found = stamp(status)
+        known = self._kept.get(file)
+        if known is not None and known[0] == found:
+            self._kept.move_to_end(file)
+            return _given(known[1])
+        text: str | UnreadableError
+        try:
+            if status.st_size > _QUICK_BYTES:
+                found, text = await in_thread(read, file, shown)
+            else:
+                found, text = read(file, shown)
+        except UnreadableError as error:
+            text = error
+        self._keep(file, found, text)
+        return _given(text)
+
+    def _keep(self, file: str, found: Stamp, text: str | UnreadableError) -> None:
+        known = self._kept.pop(file, None)
+        self._chars += _length(text) - (_length(known[1]) if known is not None else 0)
+        self._kept[file] = (found, text)
+        while self._chars > _KEPT_CHARS:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._chars -= _length(dropped)
+
+
+def _length(text: str | UnreadableError) -> int:
+    # A name and a stamp take about so much beside the text.
+    return 300 + (len(text) if isinstance(text, str) else 0)
+
+
+def _given(text: str | UnreadableError) -> str:
+    if isinstance(text, UnreadableError):
+        raise UnreadableError(str(text))
+    return text
