@@ -49,6 +49,22 @@ class Document(Frozen):
     name: str = "document"
 
 
+class SkillInvocation(Frozen):
+    """A skill that a person asked for by `/name arguments`: `text` is what it came to when the
+    message was accepted, and what the model is sent. `path` is where it was read."""
+
+    type: Literal["skill"] = "skill"
+    name: str
+    path: str
+    arguments: str = ""
+    text: str
+
+    @property
+    def said(self) -> str:
+        """What the person wrote."""
+        return f"/{self.name} {self.arguments}".strip()
+
+
 class ToolCall(Frozen):
     """A call that a model asks for.
 
@@ -70,13 +86,22 @@ class ToolResult(Frozen):
     failed: bool = False
 
 
-UserPart = Annotated[Text | Image | Document, Field(discriminator="type")]
+UserPart = Annotated[Text | SkillInvocation | Image | Document, Field(discriminator="type")]
 AssistantPart = Annotated[Text | Thinking | ToolCall, Field(discriminator="type")]
 
 
 class UserMessage(Frozen):
     role: Literal["user"] = "user"
     parts: tuple[UserPart, ...]
+
+    @property
+    def said(self) -> str:
+        """The text of it as its sender wrote it."""
+        return "".join(
+            part.said if isinstance(part, SkillInvocation) else part.text
+            for part in self.parts
+            if isinstance(part, Text | SkillInvocation)
+        )
 
 
 class AssistantMessage(Frozen):

@@ -16,6 +16,7 @@ from everturn.messages import (
     AssistantMessage,
     Document,
     Image,
+    SkillInvocation,
     Text,
     Thinking,
     ToolMessage,
@@ -78,7 +79,7 @@ def warm() -> None:
 
 def _count_part(part: Any, model: str) -> int:
     match part:
-        case Text() | Thinking():
+        case Text() | Thinking() | SkillInvocation():
             return count_text(part.text, model)
         case Image():
             return IMAGE_TOKENS

@@ -11,6 +11,7 @@ from everturn.messages import (
     AssistantMessage,
     Document,
     Image,
+    SkillInvocation,
     Text,
     ToolCall,
     ToolMessage,
@@ -187,9 +188,9 @@ def _told(message: AnyMessage) -> list[tuple[str, str]]:
             ]
 
 
-def _part(part: Text | Image | Document) -> str:
+def _part(part: Text | SkillInvocation | Image | Document) -> str:
     match part:
-        case Text():
+        case Text() | SkillInvocation():
             return part.text
         case Image():
             return "(an image)"

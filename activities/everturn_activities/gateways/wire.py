@@ -10,6 +10,7 @@ from everturn.messages import (
     AssistantMessage,
     Document,
     Image,
+    SkillInvocation,
     Text,
     Thinking,
     ToolCall,
@@ -73,14 +74,14 @@ def wire_tool(tool: ToolSpec) -> Wire:
 
 
 def _user_content(message: UserMessage) -> str | list[Wire]:
-    if len(message.parts) == 1 and isinstance(message.parts[0], Text):
+    if len(message.parts) == 1 and isinstance(message.parts[0], Text | SkillInvocation):
         return message.parts[0].text
     return [_user_part(part) for part in message.parts]
 
 
-def _user_part(part: Text | Image | Document) -> Wire:
+def _user_part(part: Text | SkillInvocation | Image | Document) -> Wire:
     match part:
-        case Text():
+        case Text() | SkillInvocation():
             return {"type": "text", "text": part.text}
         case Image():
             url = f"data:{part.media_type};base64,{part.data}"

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from everturn.agents import AgentSpec
 from everturn.errors import IdempotencyConflict
 from everturn.events import Draft
-from everturn.messages import Text, UserMessage
+from everturn.messages import SkillInvocation, Text, UserMessage
 from everturn.session import BeginTurn, InboxHead, SessionKey
 from everturn.views import AcceptedView
 from everturn_activities.store import Accepted, Inbound, TakeoverNeeded, Wake, asks, schema
@@ -308,12 +308,19 @@ def _announced(session: LockedSession, inbound: Inbound, row: dict[str, Any]) ->
 
 
 def preview(message: UserMessage) -> str:
-    text = "".join(part.text for part in message.parts if isinstance(part, Text))
+    text = message.said
     return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
 
 
 def _digest(inbound: Inbound) -> str:
-    body = inbound.message.model_dump_json() if inbound.message else ""
+    body = ""
+    if inbound.message is not None:
+        # As it was written: a skill may have changed when the same message is sent again.
+        parts = [
+            Text(text=part.said) if isinstance(part, SkillInvocation) else part
+            for part in inbound.message.parts
+        ]
+        body = inbound.message.model_copy(update={"parts": tuple(parts)}).model_dump_json()
     if inbound.budget is not None:
         body = inbound.budget.model_dump_json()
     said = (inbound.kind, inbound.mode, body, inbound.agent, inbound.model, inbound.target)

@@ -10,7 +10,6 @@ from everturn.context.nudges import nudge
 from everturn.context.window import Frame, Sections
 from everturn.events import Draft
 from everturn.messages import (
-    Text,
     ToolMessage,
     ToolResult,
     UserMessage,
@@ -279,6 +278,6 @@ def result_of(row: Any) -> ToolResult:
 
 def title(message: UserMessage) -> str:
     """The first line of a session's first message, shortened."""
-    text = "".join(part.text for part in message.parts if isinstance(part, Text)).strip()
+    text = message.said.strip()
     line = text.splitlines()[0] if text else "untitled"
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"
