@@ -8,10 +8,14 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from everturn.budgets import Budget
 from everturn.messages import Frozen
-from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Effect
+from everturn.profile import DEFAULT, Profile
+from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
 
 KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 """Upper case only: a key that was put in place of its variable's name is refused."""
+
+COLOR = r"^(black|red|green|yellow|blue|magenta|cyan|white|#[0-9a-fA-F]{6})$"
+RESOURCES = ("file://", "skill://")
 
 STEPS_MAX = 50
 STALL_SECONDS = 45.0
@@ -62,11 +66,32 @@ class Compaction(Frozen):
         return self
 
 
+class PromptOptions(Frozen):
+    """What is said to a model beside an agent's prompt.
+
+    `custom_system_prompt` comes before a profile's own text and `append_system_prompt` after
+    all of it. `output_style` names one of the styles that the profile has, and
+    `custom_output_style_prompt` describes one that it has not.
+    """
+
+    custom_system_prompt: str = ""
+    append_system_prompt: str = ""
+    output_style: str = ""
+    custom_output_style_prompt: str = ""
+
+
 class Agent(Frozen):
     """A definition in the workspace.
 
+    `title` is what people see instead of the name, in `color`; one that is not `visible` is
+    left out where agents are offered to choose from. `access` limits the tools to those that
+    only read, or only search and read. `profile` says how its context is composed.
+
     `api_key_variable` names the environment variable whose key `base_url`, or the model's
-    provider, is sent. `tools` names the tools that the model sees; None means all.
+    provider, is sent. `tools` names the tools that the model sees, None means all;
+    `allowed_tools` are those that nobody is asked about. `resources` are files that the model
+    is told of: `file://` whole, `skill://` by their descriptions. `working_directory` is where
+    its tools work, if not in the session's folder: relative to that.
     Without `stream` a provider is asked for its reply in one piece.
     `stall_seconds` is the silence after which a model stream counts as dead (without `stream`:
     the whole time that a reply may take), and
@@ -89,14 +114,26 @@ class Agent(Frozen):
     """
 
     name: str = "default"
+    title: str = ""
     description: str = ""
+    visible: bool = True
+    color: str | None = Field(default=None, pattern=COLOR)
+    access: Access = "full"
+    profile: str | None = None
     prompt: str = DEFAULT_PROMPT
     model: str = "openai/gpt-5-mini"
     base_url: str | None = None
     api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
     temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
     tokens_max: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    resources: tuple[str, ...] = ()
+    prompt_options: PromptOptions = PromptOptions()
+    working_directory: str | None = None
     stream: bool = True
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
     stall_seconds: float = Field(default=STALL_SECONDS, gt=0)
@@ -120,6 +157,16 @@ class Agent(Frozen):
             given = given.model_json_schema()
         if isinstance(given, dict) and given.get("type") != "object":
             raise ValueError("the schema must be one of type object")
+        return given
+
+    @field_validator("resources")
+    @classmethod
+    def _addressed(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for one in given:
+            if not one.startswith(RESOURCES):
+                raise ValueError(
+                    f"the resource {one!r} begins with none of {' and '.join(RESOURCES)}"
+                )
         return given
 
     @field_validator("fallback_models", mode="before")
@@ -156,7 +203,9 @@ class Agent(Frozen):
 class ToolSpec(Frozen):
     """A tool as a model is told of it, and as the runtime must treat it.
 
-    `source` is `builtin`, `answer`, or the workspace file that the function stands in.
+    `source` is `builtin`, `answer`, or the workspace file that the function stands in; `runs`
+    is the tool's own name where it is shown under another. `searches`: it reads or looks for things
+    and does nothing else.
     """
 
     name: str
@@ -166,6 +215,8 @@ class ToolSpec(Frozen):
     quick: bool = False
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     source: str = "builtin"
+    runs: str | None = None
+    searches: bool = False
 
 
 def answering(schema: dict[str, Any]) -> ToolSpec:
@@ -183,14 +234,19 @@ def answering(schema: dict[str, Any]) -> ToolSpec:
 class AgentSpec(Frozen):
     """All that a turn runs under, pinned by its hash when the turn begins.
 
+    `withheld` are tools that the agent's access does not allow it. `level` is 0 for who
+    answers a person, and one more for whom that one asks.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
     """
 
     agent: Agent
+    profile: Profile = DEFAULT
     tools: tuple[ToolSpec, ...] = ()
     workspace: str
     working_dir: str
+    withheld: tuple[str, ...] = ()
+    level: int = Field(default=0, ge=0)
     settings_error: str | None = None
     version: Literal[1] = 1
 

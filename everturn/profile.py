@@ -19,9 +19,9 @@ class Layer(Frozen):
     """One block of context: where its items come from, and how they are written.
 
     A `source` gives items, each a set of named texts; `item` writes one of them, `join` stands
-    between them, `header` above them all. `item_chars_max` cuts an item's `text`, `chars_max`
-    the whole. `text` is what the source `text` gives, and what stands there when a layer with
-    `missing = "default"` has no item. `options` are the source's own.
+    between them, `header` above them all and `footer` below. `item_chars_max` cuts an item's
+    `text`, `chars_max` the whole. `text` is what the source `text` gives, and what stands there
+    when a layer with `missing = "default"` has no item. `options` are the source's own.
 
     `frame` is what stands around the whole: `entry` is kiro's, `heading` writes `title` above
     it, `xml` takes `title` for its tag, `prefix` writes it before the first word.
@@ -33,6 +33,7 @@ class Layer(Frozen):
     source: str
     text: str = ""
     header: str = ""
+    footer: str = ""
     item: str = "{text}"
     join: str = "\n"
     frame: Literal["none", "entry", "heading", "xml", "prefix"] = "none"
@@ -102,7 +103,9 @@ class Profile(Frozen):
     """How context is composed and what an agent does where its own file says nothing.
 
     `agent` holds defaults for the fields of `Agent`. `aliases` are other names for tools:
-    `{"fs_read": "read_file"}` shows the tool `read_file` as `fs_read`.
+    `{"fs_read": "read_file"}` shows the tool `read_file` as `fs_read`. With `strict_allowed` an
+    agent's `allowed_tools` are the only ones that it sees, and not only those that nobody is
+    asked about.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -110,4 +113,13 @@ class Profile(Frozen):
     recipe: Recipe
     aliases: dict[str, str] = Field(default_factory=dict)
     skills: SkillRules = SkillRules()
+    strict_allowed: bool = False
     agent: dict[str, Any] = Field(default_factory=dict)
+
+
+DEFAULT = Profile(
+    name="default",
+    description="The agent's prompt and nothing else.",
+    recipe=Recipe(layers=(Layer(id="agent_prompt", source="agent_prompt"),)),
+)
+"""What stands where nobody has read a file."""

@@ -19,6 +19,9 @@ Effect = Literal["pure", "idempotent", "keyed", "once"]
 never start twice.
 """
 
+Access = Literal["full", "read-only", "search-only"]
+"""Which tools an agent may call: all; those that are `pure`; of those the ones that search."""
+
 TOOL_TIMEOUT_SECONDS = 120.0
 RESPONSE = "response"
 """A tool of this name answers the user: the turn ends with what it returns (E27)."""
@@ -53,6 +56,7 @@ class Tool:
     `parameters` is a JSON schema of type object. `quick` says that a call ends within
     milliseconds; then a function that is not async runs on the event loop itself. Any other
     runs in a thread, which a time-out or a cancel leaves behind but cannot stop.
+    `searches` says that a `pure` tool reads or looks for things in files, documents or the web.
     `verify` is asked what became of a `once` call that was cut off: it returns the result,
     or None where the call had no effect. `convert` makes the function's arguments from
     JSON that fits `parameters`.
@@ -64,10 +68,22 @@ class Tool:
     run: Callable[..., Any]
     effect: Effect = "once"
     quick: bool = False
+    searches: bool = False
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     verify: Callable[[ToolContext], Any] | None = None
     context_parameter: str | None = field(default=None, repr=False)
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = field(default=None, repr=False)
+
+
+def may_call(access: Access, name: str, effect: Effect, searches: bool) -> bool:
+    """Whether an agent of that access may call such a tool; it may always answer."""
+    match access:
+        case "full":
+            return True
+        case "read-only":
+            return effect == "pure" or name == RESPONSE
+        case "search-only":
+            return searches or name == RESPONSE
 
 
 @overload
@@ -78,6 +94,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "once",
     quick: bool = False,
+    searches: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
@@ -88,6 +105,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "once",
     quick: bool = False,
+    searches: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
@@ -114,6 +132,11 @@ def tool(
                 f"Tool {chosen!r} has a verify function, which only a 'once' tool is asked,"
                 f" and its effect is {effect!r}."
             )
+        if searches and effect != "pure":
+            raise TypeError(
+                f"Tool {chosen!r} is said to search only, and its effect is {effect!r};"
+                " what searches is 'pure'."
+            )
         if not timeout_seconds > 0:
             raise TypeError(f"Time-out {timeout_seconds} of tool {chosen!r} must be above 0.")
         arguments, names, context_parameter = _arguments(chosen, function)
@@ -129,6 +152,7 @@ def tool(
             run=function,
             effect=effect,
             quick=quick,
+            searches=searches,
             timeout_seconds=timeout_seconds,
             verify=verify,
             context_parameter=context_parameter,

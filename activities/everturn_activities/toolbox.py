@@ -19,7 +19,7 @@ from jsonschema.validators import validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from everturn.agents import ToolSpec
+from everturn.agents import Agent, ToolSpec
 from everturn.errors import ToolFailed
 from everturn.tools import Tool, ToolContext
 from everturn_activities.capped import capped
@@ -41,6 +41,13 @@ def unknown_tool(name: str) -> str:
     if not name.strip():
         return "The call names no tool, so nothing was run; call a tool by its name."
     return capped(f"Unknown tool: {name}", _QUOTED_MAX)
+
+
+def withheld_tool(name: str, agent: Agent) -> str:
+    return (
+        f"Agent {agent.name} may not call {name}: its access is {agent.access}, so it cannot change"
+        " or run anything. Say what would have to be done instead."
+    )
 
 
 async def call_tool(

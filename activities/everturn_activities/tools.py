@@ -24,7 +24,12 @@ from everturn_activities.store import (
     ToolInterrupted,
     ToolStarted,
 )
-from everturn_activities.toolbox import is_left_running, unknown_tool, wrong_arguments
+from everturn_activities.toolbox import (
+    is_left_running,
+    unknown_tool,
+    withheld_tool,
+    wrong_arguments,
+)
 
 OWNER_GRACE_SECONDS = 10.0
 """How long past its time-out a call of a paused worker is waited for."""
@@ -211,6 +216,8 @@ class ToolActivities:
     def _found(self, spec: AgentSpec, call: StoredCall) -> Tool | str:
         """The tool that a call names, or why there is none."""
         if spec.tool(call.name) is None:
+            if call.name in spec.withheld:
+                return withheld_tool(call.name, spec.agent)
             return unknown_tool(call.name)
         try:
             found = self._toolbox.tool(spec, call.name)

@@ -8,18 +8,21 @@ from typing import Any
 
 from pydantic import Field
 
-from everturn.agents import DEFAULT_PROMPT, KEY_VARIABLE, Agent, AgentSpec, ToolSpec, answering
+from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.messages import Frozen
-from everturn.tools import RESPONSE, Tool
+from everturn.presets import DEFAULT_AGENT, PRESETS
+from everturn.profile import Profile
+from everturn.tools import RESPONSE, Tool, may_call
+from everturn_activities.agent_files import Definition, agent_names, read_agent
 from everturn_activities.builtin import builtins
-from everturn_activities.definitions import meant, read_front_matter, read_toml, validated
+from everturn_activities.definitions import meant, place_of, read_toml, validated
+from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
 from everturn_activities.toolbox import broken_schema
-from everturn_activities.trust import read_text, require_trusted
+from everturn_activities.trust import require_trusted
 
 SETTINGS_FILE = "everturn.toml"
-DEFAULT_AGENT = "default"
 
 _CONFIGURATION = (
     *(SETTINGS_FILE, "agents", "tools", "skills", "prompts", "profiles", "hooks", "context"),
@@ -28,9 +31,11 @@ _FOREIGN_CONFIGURATION = (".git/hooks", ".git/config", ".mcp.json")
 
 
 class AgentSettings(Frozen):
-    """`default` names the agent of sessions that name none."""
+    """`default` names the agent of sessions that name none, `profile` the profile of agents
+    that name none."""
 
     default: str = DEFAULT_AGENT
+    profile: str = DEFAULT_PROFILE
 
 
 class ModelSettings(Frozen):
@@ -40,6 +45,9 @@ class ModelSettings(Frozen):
     base_url: str | None = None
     api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
     temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    repeat_penalty: float | None = Field(default=None, gt=0, le=10)
     tokens_max: int | None = Field(default=None, ge=1)
 
 
@@ -49,6 +57,14 @@ class ToolSettings(Frozen):
     exclude: tuple[str, ...] = ()
 
 
+class Project(Frozen):
+    """What the workspace is for, as agents are told of it."""
+
+    name: str = ""
+    description: str = ""
+    instructions: str = ""
+
+
 class WorkspaceSettings(Frozen):
     """The content of `everturn.toml`."""
 
@@ -56,14 +72,15 @@ class WorkspaceSettings(Frozen):
     agent: AgentSettings = AgentSettings()
     model: ModelSettings = ModelSettings()
     tools: ToolSettings = ToolSettings()
+    project: Project = Project()
 
 
 @dataclass(frozen=True)
 class Workspace:
     """A workspace as it was when it was loaded.
 
-    `agents` names those that have a file; `default` exists without one too. `specs` has
-    the tools as models are told of them, excluded ones left out.
+    `agents` names those that have a file, and the presets. `specs` has the tools as models
+    are told of them, excluded ones left out.
     """
 
     path: Path
@@ -72,6 +89,7 @@ class Workspace:
     agents: tuple[str, ...]
     tools: dict[str, Tool] = field(repr=False)
     specs: dict[str, ToolSpec] = field(repr=False)
+    _made: dict[tuple[str, str | None, Path], AgentSpec] = field(default_factory=dict, repr=False)
 
     def tool(self, name: str) -> Tool | None:
         return self.tools.get(name)
@@ -88,57 +106,148 @@ class Workspace:
         """
         if agent_name in (None, DEFAULT_AGENT):
             agent_name = self.settings.agent.default
-        agent = self.agent(agent_name or DEFAULT_AGENT)
-        if model_override:
-            key = agent.key_variable_of(model_override)
-            agent = agent.model_copy(update={"model": model_override, "api_key_variable": key})
-        tools = tuple(
-            spec for name, spec in self.specs.items() if agent.tools is None or name in agent.tools
-        )
+        return self.own_spec(agent_name or DEFAULT_AGENT, model_override, working_dir)
+
+    def own_spec(
+        self, name: str, model_override: str | None = None, working_dir: Path | None = None
+    ) -> AgentSpec:
+        """The same, of the agent that is called so, whichever is the default."""
+        folder = (working_dir or self.working_dir).resolve()
+        asked = (name, model_override, folder)
+        made = self._made.get(asked)
+        if made is None:
+            # No file that a spec is made of has changed since the workspace was loaded.
+            made = self._made[asked] = self._spec(*asked)
+        return made
+
+    def _spec(self, agent_name: str, model: str | None, folder: Path) -> AgentSpec:
+        agent, profile = self._agent(agent_name)
+        if model:
+            key = agent.key_variable_of(model)
+            agent = agent.model_copy(update={"model": model, "api_key_variable": key})
+        named = [tool for tool in self._shown(profile) if _wanted(tool, agent, profile)]
+        usable = [
+            tool
+            for tool in named
+            if may_call(agent.access, tool.runs or tool.name, tool.effect, tool.searches)
+        ]
+        withheld = tuple(tool.name for tool in named if tool not in usable)
         if agent.output is not None:
-            tools = (*(spec for spec in tools if spec.name != RESPONSE), answering(agent.output))
+            usable = [tool for tool in usable if tool.name != RESPONSE]
+            usable.append(answering(agent.output))
         return AgentSpec(
             agent=agent,
-            tools=tools,
+            profile=profile,
+            tools=tuple(usable),
+            withheld=withheld,
             workspace=str(self.path),
-            working_dir=str((working_dir or self.working_dir).resolve()),
+            working_dir=str(_working_dir(agent, folder)),
         )
 
     def agent(self, name: str) -> Agent:
-        """The agent of that name, with what the settings say for all agents."""
-        if name not in self.agents and name != DEFAULT_AGENT:
-            known = sorted({DEFAULT_AGENT, *self.agents})
+        """The agent of that name, with what the settings and its profile say for all agents."""
+        return self._agent(name)[0]
+
+    def _agent(self, name: str) -> tuple[Agent, Profile]:
+        if name not in self.agents:
             raise UnknownAgent(
-                f"There is no agent {name!r} in {self.path}{meant(name, known)};"
-                f" its agents are {', '.join(known)}."
+                f"There is no agent {name!r} in {self.path}{meant(name, self.agents)};"
+                f" its agents are {', '.join(self.agents)}."
             )
-        path, given, text = _agent_file(self.path, name)
-        if given.setdefault("name", name) != name:
-            raise WorkspaceError(
-                f"{path} calls its agent {given['name']!r}, and by its file it is {name!r};"
-                " leave the name out, or rename the file."
-            )
-        for key in ("tools", "fallback_models"):
-            if isinstance(given.get(key), str):
-                given[key] = [part.strip() for part in given[key].split(",")]
-        model = self.settings.model
-        inherited = {"model": model.name, **model.model_dump(exclude={"name"})}
-        if "base_url" in given or (model.base_url is None and "model" in given):
-            # Whoever names an endpoint of its own names its key too.
-            del inherited["api_key_variable"]
-        values = {key: value for key, value in inherited.items() if value is not None} | given
-        agent = validated(Agent, values, path, text)
+        defined = read_agent(self.path, name)
+        profile = self._profile(defined)
+        values = inherited(defined.given, self.settings.model, profile)
+        agent = validated(Agent, values, defined.path, defined.text)
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
-            raise WorkspaceError(f"{path}: output is no JSON schema: {broken}; mend it.")
-        for tool in agent.tools or ():
-            if tool in self.specs:
-                continue
-            reason = "is left out by [tools] exclude" if tool in self.tools else "does not exist"
-            raise WorkspaceError(
-                f"{path} names tool {tool!r}, which {reason}{meant(tool, self.specs)};"
-                " mend its list of tools."
-            )
-        return agent
+            place = place_of(defined.path, defined.text, ["output"])
+            raise WorkspaceError(f"{place}: output is no JSON schema: {broken}; mend it.")
+        known = {tool.name for tool in self._shown(profile)} | set(self.specs)
+        for key in ("tools", "allowed_tools"):
+            for tool in getattr(agent, key) or ():
+                if tool in known:
+                    continue
+                left_out = tool in self.tools or profile.aliases.get(tool) in self.tools
+                reason = "is left out by [tools] exclude" if left_out else "does not exist"
+                said = key if key in defined.given else f"tools of profile {profile.name}"
+                raise WorkspaceError(
+                    f"{place_of(defined.path, defined.text, [key])} names tool {tool!r}, which"
+                    f" {reason}{meant(tool, known)}; mend its list of {said.replace('_', ' ')}."
+                )
+        return agent, profile
+
+    def _profile(self, defined: Definition) -> Profile:
+        """The profile that an agent's file names, else that of the settings."""
+        name = defined.given.get("profile")
+        if name is None:
+            return load_profile(self.settings.agent.profile, self.path)
+        try:
+            return load_profile(str(name), self.path)
+        except WorkspaceError as error:
+            if not str(error).startswith("There is no profile"):
+                raise
+            place = place_of(defined.path, defined.text, ["profile"])
+            raise WorkspaceError(f"{place}: {str(error)[:1].lower()}{str(error)[1:]}") from None
+
+    def _shown(self, profile: Profile) -> list[ToolSpec]:
+        """The tools under the names by which the profile shows them."""
+        aliases: dict[str, list[str]] = {}
+        for alias, name in profile.aliases.items():
+            if name not in self.tools:
+                raise WorkspaceError(
+                    f"{alias_place(profile.name, alias, self.path)} names tool {name!r}, which does"
+                    f" not exist{meant(name, self.tools)}; mend it."
+                )
+            aliases.setdefault(name, []).append(alias)
+        shown: dict[str, ToolSpec] = {}
+        for name, spec in self.specs.items():
+            for alias in aliases.get(name, [name]):
+                if alias in shown:
+                    raise WorkspaceError(
+                        f"{alias_place(profile.name, alias, self.path)} shows tool {name!r} as"
+                        f" {alias!r}, which is the name of another; choose another alias."
+                    )
+                shown[alias] = (
+                    spec if alias == name else spec.model_copy(update={"name": alias, "runs": name})
+                )
+        return list(shown.values())
+
+
+def _wanted(tool: ToolSpec, agent: Agent, profile: Profile) -> bool:
+    """Whether the agent's file names the tool, by the name it is shown under or its own."""
+    lists = [agent.tools, agent.allowed_tools if profile.strict_allowed else None]
+    return all(named is None or {tool.name, tool.runs} & {*named} for named in lists)
+
+
+def _working_dir(agent: Agent, folder: Path) -> Path:
+    if agent.working_directory is None:
+        return folder
+    own = (folder / Path(agent.working_directory).expanduser()).resolve()
+    if not own.is_dir():
+        raise WorkspaceError(
+            f"Agent {agent.name!r} sets working_directory to {agent.working_directory!r}, and"
+            f" {own} is no folder; create it, or name another."
+        )
+    return own
+
+
+def inherited(given: dict[str, Any], model: ModelSettings, profile: Profile) -> dict[str, Any]:
+    """An agent's own values, over those of the settings, over those of its profile.
+
+    Who names an endpoint names its key too, and an endpoint goes with the model that it was
+    named for: so neither is taken over where a nearer place says otherwise.
+    """
+    settings = {"model": model.name, **model.model_dump(exclude={"name"})}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    values = dict(profile.agent)
+    if "model" in settings or "model" in given:
+        values.pop("base_url", None)
+        values.pop("api_key_variable", None)
+    if "base_url" in settings:
+        values.pop("api_key_variable", None)
+    values |= settings
+    if "base_url" in given or ("base_url" not in values and "model" in given):
+        values.pop("api_key_variable", None)
+    return values | given
 
 
 def load(path: Path) -> Workspace:
@@ -176,9 +285,9 @@ def protected_paths(workspace: Path, working_dir: Path | None = None) -> tuple[P
 
 def _fingerprint(root: Path) -> object:
     """Changes when any file does that a workspace is made of."""
-    files = [root, root / SETTINGS_FILE, root / "agents", root / "tools"]
+    files = [root, root / SETTINGS_FILE, root / "agents", root / "tools", root / "profiles"]
     files += [*(root / "agents").glob("*"), *(root / "agents").glob("*/*")]
-    files += (root / "tools").glob("*.py")
+    files += [*(root / "tools").glob("*.py"), *(root / "profiles").glob("*.toml")]
     marks: dict[Path, object] = {}
     for file in files:
         try:
@@ -222,7 +331,7 @@ def _load(root: Path) -> Workspace:
         path=root,
         settings=settings,
         working_dir=working_dir,
-        agents=_agent_names(root),
+        agents=tuple(sorted({*PRESETS, *agent_names(root)})),
         tools={name: tool for name, (tool, _) in sources.items()},
         specs={
             name: tool_spec(tool, source)
@@ -239,6 +348,7 @@ def tool_spec(tool: Tool, source: str = "builtin") -> ToolSpec:
         parameters=tool.parameters,
         effect=tool.effect,
         quick=tool.quick,
+        searches=tool.searches,
         timeout_seconds=tool.timeout_seconds,
         source=source,
     )
@@ -247,36 +357,3 @@ def tool_spec(tool: Tool, source: str = "builtin") -> ToolSpec:
 def _toml(path: Path) -> tuple[dict[str, Any], Path, str]:
     values, text = read_toml(path)
     return values, path, text
-
-
-def _agent_names(root: Path) -> tuple[str, ...]:
-    """Agents are `agents/<name>.md`, or `agents/<name>/` with `config.toml` and `agent.md`."""
-    folder = root / "agents"
-    files = {path.stem for path in folder.glob("*.md")}
-    folders = {path.parent.name for path in folder.glob("*/agent.md")}
-    for name in sorted(files & folders):
-        raise WorkspaceError(
-            f"Agent {name!r} is defined twice, by {folder / name}.md and by {folder / name};"
-            " remove one of them."
-        )
-    return tuple(sorted(files | folders))
-
-
-def _agent_file(root: Path, name: str) -> tuple[Path, dict[str, Any], str]:
-    """Where an agent is defined, what is given there, and the text that says so."""
-    path = root / "agents" / f"{name}.md"
-    folder = root / "agents" / name
-    if path.exists():
-        given, prompt, text = read_front_matter(path)
-    elif (folder / "agent.md").exists():
-        path = folder / "config.toml"
-        given, text = read_toml(path) if path.exists() else ({}, "")
-        prompt = read_text(folder / "agent.md").strip()
-    else:
-        return path, {}, ""
-    if "prompt" in given and prompt:
-        raise WorkspaceError(
-            f"{path} has a key 'prompt', and the text below is the prompt; leave the key out."
-        )
-    given.setdefault("prompt", prompt or DEFAULT_PROMPT)
-    return path, given, text

@@ -31,8 +31,10 @@ class Workspaces:
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
         """Raises UsageError where the workspace has become unreadable; built-ins need none."""
         described = spec.tool(name)
-        if described is not None and described.source == "builtin":
-            return builtins().get(name)
+        if described is not None:
+            name = described.runs or name
+            if described.source == "builtin":
+                return builtins().get(name)
         if described is not None and described.source == "answer":
             return answer
         loaded = self._loaded.get(spec.workspace)

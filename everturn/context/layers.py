@@ -28,6 +28,8 @@ def render(layer: Layer, items: Iterable[Item]) -> str:
     body = layer.join.join(written)
     if layer.header:
         body = f"{layer.header}\n{body}"
+    if layer.footer:
+        body = f"{body}\n{layer.footer}"
     if layer.trust == "reference":
         body = REFERENCE + body
     if layer.chars_max is not None:
@@ -100,11 +102,10 @@ def join(recipe: Recipe, texts: Mapping[str, str]) -> Prompt:
     whole, cached = "", None
     for layer in recipe.layers:
         text = texts.get(layer.id, "")
-        if not text:
-            continue
-        if cached is None and layer.source != BOUNDARY and layer.scope == "step":
+        if text and cached is None and layer.source != BOUNDARY and layer.scope == "step":
             cached = len(whole)
-        whole = whole + recipe.separator + text if whole else text
+        if text:
+            whole = whole + recipe.separator + text if whole else text
         if layer.source == BOUNDARY:
             cached = len(whole)
     cached = len(whole) if cached is None else cached

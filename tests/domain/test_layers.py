@@ -136,3 +136,16 @@ def test_entries_follow_each_other_without_a_separator():
     entry = render(layer(frame="entry"), [{"text": "T"}])
     made = join(recipe("a", "b", mode="pair", ack="Yes.", separator=""), {"a": entry, "b": entry})
     assert made.messages[0] == user_text((ENTRY_BEGINS + "T\n" + ENTRY_ENDS) * 2)
+
+
+def test_a_footer_stands_below_all_items_and_not_without_any():
+    given = layer(header="<all>", footer="</all>", item="<{name}>")
+    assert render(given, [{"name": "a"}, {"name": "b"}]) == "<all>\n<a>\n<b>\n</all>"
+    assert render(given, []) == ""
+
+
+def test_a_boundary_without_words_is_a_boundary_too():
+    above, edge, below = (Layer(id=name, source="text") for name in ("above", "edge", "below"))
+    edge = edge.model_copy(update={"source": "boundary"})
+    made = join(Recipe(layers=(above, edge, below)), {"above": "A", "below": "B"})
+    assert (made.system, made.cached) == ("A\n\nB", 1)

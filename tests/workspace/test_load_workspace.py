@@ -213,15 +213,17 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                              " column 5; mend it there."),
         ("\nworkin_dir = '.'", "ROOT/everturn.toml line 2: unknown key 'workin_dir' (did you mean"
                                " 'working_dir'?); the keys there are working_dir, agent, model,"
-                               " tools."),
+                               " tools, project."),
         ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
                                     " (did you mean 'temperature'?); the keys there are name,"
-                                    " base_url, api_key_variable, temperature, tokens_max."),
+                                    " base_url, api_key_variable, temperature, top_p, top_k,"
+                                    " repeat_penalty, tokens_max."),
         ("[model]\napi_key_variable = 'sk-x'", "ROOT/everturn.toml line 2: model.api_key_variable"
                                                " is not shown here, and the string should match"
                                                " pattern '^[A-Z][A-Z0-9_]*$'; mend it."),
         ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
-                                " 'model'?); the keys there are working_dir, agent, model, tools."),
+                                " 'model'?); the keys there are working_dir, agent, model, tools,"
+                                " project."),
         ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"
                                     " input should be greater than or equal to 1; mend it."),
         ("working_dir = 'gone'", "ROOT/everturn.toml sets working_dir to 'gone', and ROOT/gone is"
@@ -230,7 +232,8 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                                            " not exist (did you mean 'read_file'?); mend [tools]"
                                            " exclude."),
         ("[agent]\ndefault = 'defalt'", "There is no agent 'defalt' in ROOT (did you mean"
-                                        " 'default'?); its agents are default."),
+                                        " 'default'?); its agents are build, default, explore,"
+                                        " plan."),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_named_with_their_line_and_the_mend(root, write, text, error):
@@ -253,8 +256,9 @@ def test_wrong_settings_are_named_with_their_line_and_the_mend(root, write, text
             " be a valid dictionary or instance of Candidate; mend it."),
         ("---\nfallback_models: [{model: a, url: b}]\n---\n", "line 2: unknown key"
             " 'fallback_models.url'; the keys there are model, here, base_url, api_key_variable."),
-        ("---\nname: other\n---\n", "calls its agent 'other', and by its file it is 'default';"
-                                    " leave the name out, or rename the file."),
+        ("---\nname: other\n---\n", "line 2 calls its agent 'other', and by its file it is"
+                                    " 'default'; make that its title, leave it out, or rename the"
+                                    " file."),
     ],
 )  # fmt: skip
 def test_a_wrong_agent_is_named_with_its_line_and_the_mend(root, write, text, error):

@@ -25,7 +25,7 @@ _LOCK_SECONDS = 5.0
 FilePath = Annotated[str, Field(description="Path relative to the working folder.")]
 
 
-@tool(effect="pure", quick=True)
+@tool(effect="pure", quick=True, searches=True)
 def read_file(
     path: FilePath,
     context: ToolContext,
@@ -47,7 +47,7 @@ def read_file(
     return "".join(all_lines[first_line - 1 : end])
 
 
-@tool(effect="pure", quick=True)
+@tool(effect="pure", quick=True, searches=True)
 async def list_files(
     context: ToolContext,
     pattern: Annotated[

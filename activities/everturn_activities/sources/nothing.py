@@ -1,0 +1,10 @@
+"""Sources of what there is nothing to tell of yet: `task` and `managed`."""
+
+from collections.abc import Sequence
+
+from everturn.context.layers import Item
+from everturn_activities.sources import Asked
+
+
+async def nothing(asked: Asked) -> Sequence[Item]:
+    return ()
