@@ -17,6 +17,9 @@ class Context(Frozen):
     base_url: str | None = None
     api_key_variable: str | None = None
     temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repeat_penalty: float | None = None
     tokens_max: int | None = None
     tool_role: bool = True
     stream: bool = True
@@ -37,6 +40,9 @@ def compose(
         base_url=agent.base_url,
         api_key_variable=agent.api_key_variable,
         temperature=agent.temperature,
+        top_p=agent.top_p,
+        top_k=agent.top_k,
+        repeat_penalty=agent.repeat_penalty,
         tokens_max=agent.tokens_max,
         tool_role=agent.tool_role,
         stream=agent.stream,

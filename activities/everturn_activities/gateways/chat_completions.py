@@ -24,6 +24,7 @@ from everturn_activities.gateways.failures import (
     stalled,
     unreachable,
 )
+from everturn_activities.gateways.sampling import sampling_provider, wire_sampling
 from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
 from everturn_activities.gateways.wire import REASONING_FIELDS, wire_messages, wire_tool
@@ -200,11 +201,11 @@ class ChatCompletionsGateway:
         }
         if context.stream:
             settings["stream_options"] = {"include_usage": True}
-        if context.temperature is not None:
-            settings["temperature"] = context.temperature
+        url = (context.base_url or self._base_url).rstrip("/")
+        new = url == OPENAI_URL
+        settings |= wire_sampling(context, sampling_provider(context.model, url))
         if context.tokens_max is not None:
             # OpenAI's reasoning models know the new name only, most other servers the old.
-            new = context.base_url is None and self._base_url == OPENAI_URL
             settings["max_completion_tokens" if new else "max_tokens"] = context.tokens_max
         body = [_dumps(settings)[:-1], b',"messages":[', b",".join(pieces), b"]"]
         if context.tools:

@@ -5,10 +5,11 @@ import hashlib
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from everturn.agents import Candidate
+from everturn.agents import Agent, Candidate
 from everturn.context.compose import Context
 from everturn.errors import UnknownModel
-from everturn_activities.gateways import OPENAI_URL, ModelGateway
+from everturn_activities.gateways import OPENAI_URL, ModelGateway, sampling
+from everturn_activities.gateways.sampling import sampling_provider
 from everturn_activities.governor import Route
 from everturn_activities.prices import model_entry, providers
 
@@ -56,6 +57,22 @@ class Gateways:
                 secrets=lambda: _secrets(self._environ), key=self._environ.get
             )
         return self._litellm
+
+    def left_out(self, agent: Agent) -> str | None:
+        """Which of the agent's settings its model's provider has not, in a sentence."""
+        if agent.top_k is None and agent.repeat_penalty is None:
+            return None
+        provider = provider_of(agent.model) or ""
+        if agent.base_url is not None or provider == "openai":
+            url = agent.base_url or self._environ.get("OPENAI_BASE_URL") or OPENAI_URL
+            provider = sampling_provider(agent.model, url.rstrip("/"))
+        missing = sampling.left_out(agent, provider)
+        if not missing:
+            return None
+        return (
+            f"Model {agent.model} has no {' and no '.join(missing)} at its provider, so agent"
+            f" {agent.name!r} works without; take that out of its settings."
+        )
 
     def _found_route(self, asked: Candidate) -> Route:
         provider = provider_of(asked.model) or ""

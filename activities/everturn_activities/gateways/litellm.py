@@ -25,6 +25,7 @@ from everturn_activities.gateways.failures import (
     stalled,
     unreachable,
 )
+from everturn_activities.gateways.sampling import wire_sampling
 from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.terminal import Wire
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
@@ -155,8 +156,7 @@ def _request(context: Context) -> dict[str, Any]:
         request["stream_options"] = {"include_usage": True}
     if context.tools:
         request["tools"] = [wire_tool(tool) for tool in context.tools]
-    if context.temperature is not None:
-        request["temperature"] = context.temperature
+    request |= wire_sampling(context, context.model.partition("/")[0])
     if context.tokens_max is not None:
         request["max_tokens"] = context.tokens_max
     if context.base_url is not None:
