@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST_ARGS ?=
 
-.PHONY: demo test faults check bench install temporal clean
+.PHONY: demo test faults features check bench install temporal clean
 
 # A turn that loses its worker in the middle of a tool call; no API key is needed. It obtains
 # the Temporal server itself.
@@ -21,6 +21,10 @@ test: install temporal
 # The longer proofs too: every kill, and a thousand races.
 faults: install temporal
 	$(BIN)/pytest -n 2 -m "long or not long" tests/faults tests/turn $(PYTEST_ARGS)
+
+# The list of features, and which of them their tests show.
+features: install temporal
+	$(BIN)/python tests/rows.py -n 2 tests $(PYTEST_ARGS)
 
 check: install
 	$(BIN)/ruff check
