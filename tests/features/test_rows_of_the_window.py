@@ -295,7 +295,7 @@ async def test_T18_each_call_sends_the_prompt_the_history_and_what_the_turn_has_
             await made.send(key, text)
             await made.until(key, "turn_finished", turn=turn)
     transcript = await made.transcript(key)
-    assert [request.system for request in gateway.requests] == ["Be brief."] * 3
+    assert all(request.system.startswith("Be brief.") for request in gateway.requests)
     assert [list(request.messages) for request in gateway.requests] == [
         transcript[:1],
         transcript[:3],

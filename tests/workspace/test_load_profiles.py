@@ -15,6 +15,7 @@ from everturn_activities.profiles import (
     profile_names,
     read_profile,
 )
+from everturn_activities.sources.plain import PLAIN
 from everturn_activities.workspace import load
 
 ROOT = Path(__file__).parents[2]
@@ -177,7 +178,8 @@ def test_U7_no_module_branches_on_the_name_of_a_profile():
     assert found == {}
 
 
-def test_options_are_checked_of_sources_that_exist():
+def test_every_source_that_a_profile_may_name_is_there():
+    assert set(PLAIN) == set(SOURCES)
     assert set(OPTIONS) <= set(SOURCES)
 
 

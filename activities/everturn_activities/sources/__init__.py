@@ -1,6 +1,6 @@
 """Where the items of layers come from."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from everturn.agents import AgentSpec
@@ -24,4 +24,11 @@ class Asked:
 
 
 Source = Callable[[Asked], Awaitable[Sequence[Item]]]
-"""Gives a layer's items, none where it has nothing to tell; keeps what has not changed."""
+"""Gives a layer's items, none where it has nothing to tell; keeps what has not changed.
+
+It is asked once for each time that its layer's scope begins, so a step's layers are asked for
+each step. What it cannot read it warns of, and gives the rest.
+"""
+
+Sources = Mapping[str, Source]
+"""The sources that there are, by the names that layers know them by."""

@@ -1,4 +1,4 @@
-"""Sources of what there is nothing to tell of yet: `task` and `managed`."""
+"""The source of what there is nothing to tell of yet, such as `task` and `managed`."""
 
 from collections.abc import Sequence
 
