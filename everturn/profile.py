@@ -98,6 +98,16 @@ class Recipe(Frozen):
                 )
         return self
 
+    @property
+    def by_step(self) -> bool:
+        """Whether any layer changes with each step."""
+        return any(layer.scope == "step" for layer in self.layers)
+
+    @property
+    def pinned(self) -> tuple[Layer, ...]:
+        """The layers that are written once for a session and an agent."""
+        return tuple(layer for layer in self.layers if layer.scope == "session")
+
 
 class Profile(Frozen):
     """How context is composed and what an agent does where its own file says nothing.

@@ -139,7 +139,8 @@ class ContextHead:
     some budget limits the session.
 
     `tokens` is what the request takes, by `sections`, and `level` how full that makes the
-    window. `compaction` is the ordinal of the compaction that is due before the step can be
+    window. `layers` is the digest of the manifest that its prompt is composed from.
+    `compaction` is the ordinal of the compaction that is due before the step can be
     taken, 0 for none; `overfull` where none can be and the request exceeds the window.
     """
 
@@ -159,6 +160,7 @@ class ContextHead:
     sections: Sections | None = None
     compaction: int = 0
     overfull: bool = False
+    layers: str = ""
 
     @property
     def ready(self) -> bool:

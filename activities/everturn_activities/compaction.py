@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from everturn.agents import AgentSpec
 from everturn.context.compaction import Plan, bounded, summary_request, summary_tokens_max, usable
 from everturn.context.compose import Context
+from everturn.context.window import Frame
 from everturn.errors import (
     Fenced,
     ModelError,
@@ -27,6 +28,7 @@ from everturn_activities.calling import caller, whole_reply
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.frames import Frames
 from everturn_activities.gateways import Usage
+from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.model import GatewayChoice, Prices
@@ -54,6 +56,7 @@ class CompactionActivities:
         gateways: GatewayChoice,
         prices: Prices,
         frames: Frames,
+        gatherer: Gatherer,
         count: Callable[[str], int],
         watch: CancelWatch,
         admission: Admission,
@@ -63,6 +66,7 @@ class CompactionActivities:
         self._gateways = gateways
         self._prices = prices
         self._frames = frames
+        self._gatherer = gatherer
         self._count = count
         self._watch = watch
         self._admission = admission
@@ -94,7 +98,11 @@ class CompactionActivities:
         window is full would come back for the same answer at once."""
         rules = spec.agent.compaction
         begun = await self._store.begin_compaction(
-            request, self._frames.of(spec), model, rules.failures_max, caller(self._worker)
+            request,
+            await self._frame(request, spec),
+            model,
+            rules.failures_max,
+            caller(self._worker),
         )
         if isinstance(begun, Compacted):
             return begun
@@ -107,7 +115,7 @@ class CompactionActivities:
     ) -> Compacted:
         key = SessionKey(request.tenant, request.session)
         rules = spec.agent.compaction
-        frame = self._frames.of(spec)
+        frame = await self._frame(request, spec)
         begun = await self._store.begin_compaction(
             request, frame, model, rules.failures_max, caller(self._worker)
         )
@@ -141,6 +149,12 @@ class CompactionActivities:
                 admitted.ending = failed(error)
             await self._failed(request, begun.attempt, model, rules.failures_max, error)
             return Compacted(0)
+
+    async def _frame(self, request: Compact, spec: AgentSpec) -> Frame:
+        """What the step has to fit into that waits for the compaction."""
+        key = SessionKey(request.tenant, request.session)
+        made = await self._gatherer.of_step(key, request.turn, request.step)
+        return self._frames.of(spec, made.manifest)
 
     async def _request(self, key: SessionKey, spec: AgentSpec, plan: Plan, model: str) -> Context:
         messages = await self._store.history(key, plan.last, plan.cuts)

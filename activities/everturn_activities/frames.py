@@ -2,11 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 
 import everturn.context.window as windows
 from everturn.agents import AgentSpec
+from everturn.context.manifest import Manifest
 from everturn.context.window import WINDOW_TOKENS, Frame
 from everturn_activities.gateways.wire import wire_tool
 
@@ -21,14 +23,18 @@ class Frames:
         self._window_of = window_of
         self._made: OrderedDict[tuple[str, str], Frame] = OrderedDict()
 
-    def of(self, spec: AgentSpec, model: str | None = None) -> Frame:
-        """The frame of the agent's requests to `model`, by default its own."""
+    def of(self, spec: AgentSpec, manifest: Manifest, model: str | None = None) -> Frame:
+        """The frame of the agent's requests to `model`, by default its own, with the prompt
+        of `manifest`."""
         key = (spec.hash, model or spec.agent.model)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = self._frame(spec, key[1])
-            if len(self._made) > KEPT:
-                self._made.popitem(last=False)
+            made = self._frame(spec, key[1])
+        if (made.system, made.ack) != (manifest.tokens, manifest.ack):
+            made = replace(made, system=manifest.tokens, ack=manifest.ack)
+        self._made[key] = made
+        if len(self._made) > KEPT:
+            self._made.popitem(last=False)
         return made
 
     def window(self, spec: AgentSpec, model: str) -> int:
@@ -41,7 +47,6 @@ class Frames:
         window = self.window(spec, model)
         return Frame(
             window=window,
-            system=self._count(agent.prompt),
             tools=sum(self._count(orjson.dumps(wire_tool(tool)).decode()) for tool in spec.tools),
             generation=windows.reserved(window, agent.tokens_max),
             compaction=agent.compaction,

@@ -23,10 +23,11 @@ from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Usage
+from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
-from everturn_activities.store import Blocked, CallFailure, CallStarted, Store
+from everturn_activities.store import Blocked, CallFailure, CallStarted, StepLayers, Store
 from everturn_activities.toolbox import fits
 
 SWITCH_SECONDS = 0.01
@@ -76,6 +77,7 @@ class ModelActivities:
         gateways: GatewayChoice,
         prices: Prices,
         estimate: Estimate,
+        gatherer: Gatherer,
         candidates: Candidates,
         placements: Placements,
         watch: CancelWatch,
@@ -87,6 +89,7 @@ class ModelActivities:
         self._gateways = gateways
         self._prices = prices
         self._estimate = estimate
+        self._gatherer = gatherer
         self._candidates = candidates
         self._placements = placements
         self._watch = watch
@@ -117,10 +120,12 @@ class ModelActivities:
         return await self._flights.join(call, lambda: self._call(context))
 
     async def begin_inline(
-        self, request: PrepareStep, model: str, frame: Frame
+        self, request: PrepareStep, model: str, frame: Frame, layers: StepLayers
     ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         """Prepare a step whose call is inline, and begin that call in the same transaction."""
-        return await self._store.begin_inline_step(request, model, caller(self._worker), frame)
+        return await self._store.begin_inline_step(
+            request, model, caller(self._worker), frame, layers
+        )
 
     async def _call(self, context: ContextHead) -> StepHead:
         key = SessionKey(context.tenant, context.session)
@@ -161,8 +166,7 @@ class ModelActivities:
         writer = DeltaWriter(self._events, key, context.turn, context.step, begun.attempt)
         started = time.monotonic()
         try:
-            composed = compose(spec, await self._store.history(key, context.upto, context.cuts))
-            composed = addressed(composed, spec, begun.model)
+            composed = addressed(await self._compose(context, spec), spec, begun.model)
             stream = self._stream(composed, spec.agent.output, writer)
             ended = await self._watch.guard(key, context.turn, stream)
         except TurnCancelled:
@@ -193,6 +197,13 @@ class ModelActivities:
         if ended.stop != "cancelled":
             self._placements.record("model", begun.model, time.monotonic() - started)
         return recorded
+
+    async def _compose(self, context: ContextHead, spec: AgentSpec) -> Context:
+        """The step's request, of nothing but what is recorded."""
+        key = SessionKey(context.tenant, context.session)
+        prompt = await self._gatherer.snapshot(context.layers)
+        history = await self._store.history(key, context.upto, context.cuts)
+        return compose(spec, prompt.texts, history)
 
     async def _stream(
         self, composed: Context, output: dict[str, Any] | None, writer: DeltaWriter

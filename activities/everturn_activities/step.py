@@ -10,16 +10,18 @@ from dataclasses import replace
 
 from temporalio import activity
 
+from everturn.context.window import Frame
 from everturn.errors import OVERFLOW
 from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
 from everturn_activities.admission import Admission, GivenUp
 from everturn_activities.candidates import Candidates
 from everturn_activities.flights import Flights
 from everturn_activities.frames import Frames
+from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Wait
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
-from everturn_activities.store import Blocked, Store
+from everturn_activities.store import Blocked, CallStarted, StepLayers, Store
 from everturn_activities.tools import ToolActivities
 
 RERUNS_MAX = 3
@@ -34,6 +36,7 @@ class StepActivities:
         candidates: Candidates,
         placements: Placements,
         frames: Frames,
+        gatherer: Gatherer,
         admission: Admission,
         models: ModelActivities,
         tools: ToolActivities,
@@ -41,6 +44,7 @@ class StepActivities:
         self._store = store
         self._candidates = candidates
         self._frames = frames
+        self._gatherer = gatherer
         self._placements = placements
         self._admission = admission
         self._models = models
@@ -60,17 +64,20 @@ class StepActivities:
     async def _begin(self, request: PrepareStep) -> BegunStep:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
+        made = await self._gatherer.gather(key, request.turn, request.step, spec)
+        layers = self._gatherer.unrecorded(key, spec, made)
         model = spec.agent.model
         if spec.agent.fallback_models and self._candidates.is_open(model):
             # Each step asks the agent's own model again, unless it is known to fail.
-            frame = self._frames.of(spec, model)
-            tokens = await self._store.context_tokens(key) + frame.system + frame.tools
+            frame = self._frames.of(spec, made.manifest)
+            tokens = await self._store.context_tokens(key) + frame.overhead
             if (other := self._candidates.after(spec, model, tokens)) is not None:
                 request, model = replace(request, resting=model), other
-        frame = self._frames.of(spec, model)
+        frame = self._frames.of(spec, made.manifest, model)
         placement = await self._placements.of_model(model)
         if placement == "queued":
-            context = await self._store.prepare_step(request, placement, model, frame)
+            context = await self._store.prepare_step(request, placement, model, frame, layers)
+            self._gatherer.recorded(key, layers, context)
             if not context.ready or context.placement == "queued":
                 if context.ready and context.budgeted:
                     blocked = await self._store.check_budget(context, model)
@@ -82,7 +89,7 @@ class StepActivities:
             return _begin_again(request, asked.seconds)
         try:
             if isinstance(asked, GivenUp):
-                context, begun = await self._models.begin_inline(request, model, frame)
+                context, begun = await self._begin_inline(request, model, frame, layers)
                 if begun is None:
                     return BegunStep(context)
                 if isinstance(begun, Blocked):
@@ -90,7 +97,7 @@ class StepActivities:
                 reply = await self._models.give_up(context, begun, asked)
             else:
                 async with asked as admitted:
-                    context, begun = await self._models.begin_inline(request, model, frame)
+                    context, begun = await self._begin_inline(request, model, frame, layers)
                     if begun is None:
                         return BegunStep(context)
                     if isinstance(begun, Blocked):
@@ -105,6 +112,13 @@ class StepActivities:
                 context, None, failed.refused, failed.pause_seconds, compact=overflowed
             )
         return BegunStep(context, await self._run_inline(context, reply))
+
+    async def _begin_inline(
+        self, request: PrepareStep, model: str, frame: Frame, layers: StepLayers
+    ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
+        context, begun = await self._models.begin_inline(request, model, frame, layers)
+        self._gatherer.recorded(SessionKey(request.tenant, request.session), layers, context)
+        return context, begun
 
     async def _run_inline(self, context: ContextHead, reply: StepHead) -> StepHead:
         """`reply` without its calls where all were inline and have run."""

@@ -1,14 +1,20 @@
 """From an agent and a history to one request."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.context.layers import join
 from everturn.context.results import within_budget
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 
 
 class Context(Frozen):
-    """One request to a model. Rebuilt for each step, never stored as history."""
+    """One request to a model. Rebuilt for each step, never stored as history.
+
+    `cached` is how many characters of the prompt a provider may keep: of `system`, or of the
+    first message where there is none. `steady`: nothing of the prompt changes with each step,
+    so that it may keep what follows too.
+    """
 
     model: str
     system: str
@@ -24,18 +30,24 @@ class Context(Frozen):
     tool_role: bool = True
     stream: bool = True
     stall_seconds: float = 45.0
+    cached: int = 0
+    steady: bool = False
 
 
 def compose(
-    spec: AgentSpec, history: Sequence[UserMessage | AssistantMessage | ToolMessage]
+    spec: AgentSpec,
+    texts: Mapping[str, str],
+    history: Sequence[UserMessage | AssistantMessage | ToolMessage],
 ) -> Context:
+    """The request of an agent whose layers have these `texts`, by their ids."""
     agent = spec.agent
+    prompt = join(spec.profile.recipe, texts)
     if agent.tool_result_budget is not None:
         history = within_budget(history, agent.tool_result_budget)
     return Context.model_construct(
         model=agent.model,
-        system=agent.prompt,
-        messages=tuple(history),
+        system=prompt.system,
+        messages=(*prompt.messages, *history),
         tools=spec.tools,
         base_url=agent.base_url,
         api_key_variable=agent.api_key_variable,
@@ -47,4 +59,6 @@ def compose(
         tool_role=agent.tool_role,
         stream=agent.stream,
         stall_seconds=agent.stall_seconds,
+        cached=prompt.cached,
+        steady=prompt.steady,
     )

@@ -89,27 +89,30 @@ _FIELDS = _Fields()
 class Prompt:
     """What is sent before the conversation: a system prompt, or messages in its place.
 
-    `cached` is how many characters of the one text are the same from step to step.
+    `cached` is how many characters of the one text are the same from step to step; `steady`
+    where all of them are.
     """
 
     system: str
     messages: tuple[UserMessage | AssistantMessage, ...]
     cached: int
+    steady: bool
 
 
 def join(recipe: Recipe, texts: Mapping[str, str]) -> Prompt:
     """One prompt of the layers' `texts`, by their ids; what is empty adds nothing."""
-    whole, cached = "", None
+    whole, cached, steady = "", None, True
     for layer in recipe.layers:
         text = texts.get(layer.id, "")
-        if text and cached is None and layer.source != BOUNDARY and layer.scope == "step":
-            cached = len(whole)
+        if text and layer.source != BOUNDARY and layer.scope == "step":
+            cached = len(whole) if cached is None else cached
+            steady = False
         if text:
             whole = whole + recipe.separator + text if whole else text
         if layer.source == BOUNDARY:
             cached = len(whole)
     cached = len(whole) if cached is None else cached
     if recipe.mode == "system":
-        return Prompt(whole, (), cached)
+        return Prompt(whole, (), cached, steady)
     ack = AssistantMessage(parts=(Text(text=recipe.ack),))
-    return Prompt("", (user_text(whole), ack), cached)
+    return Prompt("", (user_text(whole), ack), cached, steady)

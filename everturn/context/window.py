@@ -14,8 +14,9 @@ WINDOW_TOKENS = 128_000
 
 @dataclass(frozen=True)
 class Sections:
-    """Tokens of one request: the `system` prompt, the `tools`' schemas, the `history` of
-    earlier turns, the `memory` of this one, and what is kept free for the reply."""
+    """Tokens of one request: the `system` prompt, or the message in its place with its `ack`,
+    the `tools`' schemas, the `history` of earlier turns, the `memory` of this one, and what
+    is kept free for the reply."""
 
     window: int
     system: int
@@ -23,10 +24,11 @@ class Sections:
     history: int
     memory: int
     generation: int
+    ack: int = 0
 
     @property
     def request(self) -> int:
-        return self.system + self.tools + self.history + self.memory
+        return self.system + self.ack + self.tools + self.history + self.memory
 
     @property
     def used(self) -> int:
@@ -56,13 +58,21 @@ class Frame:
     compaction: Compaction = field(default_factory=Compaction)
     tool_result_budget: int | None = None
     keeps_newest: bool = False
+    ack: int = 0
 
     @property
     def fixed(self) -> int:
-        return self.system + self.tools + self.generation
+        return self.overhead + self.generation
+
+    @property
+    def overhead(self) -> int:
+        """What every request takes before the conversation."""
+        return self.system + self.ack + self.tools
 
     def sections(self, history: int, memory: int) -> Sections:
-        return Sections(self.window, self.system, self.tools, history, memory, self.generation)
+        return Sections(
+            self.window, self.system, self.tools, history, memory, self.generation, self.ack
+        )
 
     def level(self, used: int) -> Level:
         share = used / self.window

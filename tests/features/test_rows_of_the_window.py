@@ -114,7 +114,7 @@ async def test_T20_each_step_tells_its_tokens_by_section(made: Bench) -> None:
     tokens = first.body["tokens"]
     assert tokens["history"] == 0
     assert 0 < tokens["memory"] < 20
-    assert 0 < tokens["system"] < 20
+    assert 5 < tokens["system"] < 200
     assert tokens["tools"] > 50
     assert tokens["window"] == 8000
     assert first.body["context_tokens"] == sum(

@@ -16,7 +16,14 @@ from model_servers import (
 
 from everturn.agents import ToolSpec
 from everturn.errors import ModelRefused, ModelUnavailable, UnknownModel
-from everturn.messages import Thinking, ToolMessage, ToolResult, user_text
+from everturn.messages import (
+    AssistantMessage,
+    Text,
+    Thinking,
+    ToolMessage,
+    ToolResult,
+    user_text,
+)
 from everturn_activities.gateways.litellm import LiteLLMGateway
 
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
@@ -98,6 +105,66 @@ async def test_anthropics_signed_thoughts_are_kept_and_go_back_before_the_call(l
     assert assistant["content"][0]["signature"] == "c2lnbmVk"
     assert assistant["content"][1]["data"] == "Y2lwaGVy"
     assert results["content"][0]["tool_use_id"] == "toolu_1"
+
+
+def marked(body: dict) -> list[str]:
+    """The texts of a request's blocks that are marked for Anthropic's cache, in its order."""
+    found = [f"tool {tool['name']}" for tool in body.get("tools", ()) if "cache_control" in tool]
+    blocks = [*body.get("system", ())]
+    for message in body["messages"]:
+        blocks += message["content"]
+    for one in blocks:
+        if "cache_control" in one:
+            assert one["cache_control"] == {"type": "ephemeral"}
+            found.append(one.get("text") or one["content"])
+    return found
+
+
+async def test_B21_anthropics_cache_is_marked_at_the_boundary_and_behind_the_newest_messages(
+    litellm,
+):
+    events = [*SAID, *ASKED, ended("tool_use")]
+    async with raw_server(anthropic(*events)) as server:
+        prompt = {"system": "Above.\n\nBelow.", "cached": 6, "steady": True}
+        context = asking(server.url, user_text("1+1"), model=CLAUDE, tools=(ADD, ADD), **prompt)
+        _, reply = await replied(litellm, context)
+        result = ToolMessage(results=(ToolResult(call_id="toolu_1", name="add", text="2"),))
+        again = context.model_copy(update={"messages": (*context.messages, reply.message, result)})
+        await replied(litellm, again)
+    first, second = (request.body for request in server.requests)
+    assert [block["text"] for block in first["system"]] == ["Above.", "\n\nBelow."]
+    assert marked(first) == ["tool add", "Above.", "1+1"]
+    assert marked(second) == ["tool add", "Above.", "1+1", "2"]
+
+
+async def test_in_a_pair_anthropics_mark_stands_in_the_context_message(litellm):
+    async with raw_server(anthropic(*SAID, ended("end_turn"))) as server:
+        pair = (user_text("Above.\nBelow."), AssistantMessage(parts=(Text(text="Yes."),)))
+        context = asking(server.url, *pair, user_text("go"), model=CLAUDE, system="", cached=6)
+        context = context.model_copy(update={"steady": True})
+        await replied(litellm, context)
+    (request,) = server.requests
+    assert "system" not in request.body
+    assert marked(request.body) == ["Above.", "go"]
+
+
+async def test_behind_a_prompt_that_changes_with_each_step_nothing_is_marked(litellm):
+    async with raw_server(anthropic(*SAID, ended("end_turn"))) as server:
+        await replied(litellm, asking(server.url, model=CLAUDE, system="A. 12:01", cached=2))
+        await replied(litellm, asking(server.url, model=CLAUDE, system="12:01", cached=0))
+    first, second = server.requests
+    assert marked(first.body) == ["A."]
+    assert marked(second.body) == []
+
+
+async def test_a_model_of_another_provider_is_sent_no_marks(litellm):
+    async with raw_server(gemini(candidate("Hi", "STOP"))) as server:
+        context = asking(
+            server.url, model="gemini/gemini-2.5-flash", tools=(ADD,), system="Be.", cached=3
+        )
+        await replied(litellm, context)
+    (request,) = server.requests
+    assert b"cache" not in orjson.dumps(request.body).lower()
 
 
 @pytest.mark.parametrize(

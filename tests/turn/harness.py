@@ -10,15 +10,17 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError
 
-from everturn.agents import Candidate
+from everturn.agents import AgentSpec, Candidate
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
+from everturn.profile import Profile
 from everturn.session import Mode, SessionKey
 from everturn.views import AcceptedView
 from everturn_activities.gateways import ModelGateway
 from everturn_activities.gateways.scripted import Script, ScriptedGateway
 from everturn_activities.governor import Route
-from everturn_activities.store import Inbound, SessionSettings
+from everturn_activities.sources import Sources
+from everturn_activities.store import Assignment, Inbound, SessionSettings
 from everturn_activities.workspaces import Workspaces
 from everturn_workers.front import Front
 from everturn_workers.runtime import Runtime, open_runtime
@@ -39,6 +41,17 @@ class OneGateway:
 
     def route(self, candidate: Candidate) -> Route:
         return Route("the-key", "the-provider", candidate.model)
+
+
+class Profiled(Workspaces):
+    """Workspaces whose every agent has this profile."""
+
+    def __init__(self, profile: Profile) -> None:
+        super().__init__()
+        self._profile = profile
+
+    def spec(self, assignment: Assignment) -> AgentSpec:
+        return super().spec(assignment).model_copy(update={"profile": self._profile})
 
 
 @dataclass
@@ -80,17 +93,26 @@ class Bench:
 
     @asynccontextmanager
     async def worker(
-        self, gateway: ModelGateway, workflows_cached: int = 0, **settings: Any
+        self,
+        gateway: ModelGateway,
+        workflows_cached: int = 0,
+        profile: Profile | None = None,
+        sources: Sources | None = None,
+        **settings: Any,
     ) -> AsyncIterator[str]:
-        """A worker that by default caches no workflow, so that each of its tasks is a replay."""
+        """A worker that by default caches no workflow, so that each of its tasks is a replay.
+
+        With `profile` all of its agents are composed by that one.
+        """
         async with running_worker(
             self.client,
             self.runtime,
             self.settings.model_copy(update=settings),
             OneGateway(gateway),
-            Workspaces(),
+            Workspaces() if profile is None else Profiled(profile),
             Workspaces(),
             workflows_cached=workflows_cached,
+            sources=sources,
         ) as instance:
             yield instance
         await gateway.close()

@@ -27,8 +27,11 @@ from everturn_activities.compaction import CompactionActivities
 from everturn_activities.flights import CancelWatch
 from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways
+from everturn_activities.gathering import Gatherer
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
+from everturn_activities.sources import Sources
+from everturn_activities.sources.plain import PLAIN
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
@@ -69,8 +72,12 @@ async def running_worker(
     workspaces: Workspaces,
     toolbox: Toolbox,
     workflows_cached: int = WORKFLOWS_CACHED,
+    sources: Sources | None = None,
 ) -> AsyncIterator[str]:
-    """Work the queues of `settings.task_queue` within the block; yields the instance's id."""
+    """Work the queues of `settings.task_queue` within the block; yields the instance's id.
+
+    `sources` are what contexts are composed from, in place of our own.
+    """
     run_dir = settings.home / "run"
     machine = hashlib.sha256(f"{socket.gethostname()}{run_dir}".encode()).hexdigest()[:8]
     instance = f"{machine}-{secrets.token_hex(6)}"
@@ -80,7 +87,10 @@ async def running_worker(
         return is_alive(run_dir, other) if other.startswith(machine) else True
 
     waker = TemporalWaker(client, settings)
-    work = _activities(runtime, settings, gateways, workspaces, toolbox, waker, instance, lives)
+    known = _sources() if sources is None else sources
+    work = _activities(
+        runtime, settings, gateways, workspaces, toolbox, known, waker, instance, lives
+    )
     everywhere: dict[str, Any] = {
         "client": client,
         "interceptors": [Discreet()],
@@ -139,6 +149,11 @@ async def running_worker(
         yield instance
 
 
+def _sources() -> Sources:
+    """All that layers may name as their source."""
+    return {**PLAIN}
+
+
 @dataclass(frozen=True)
 class _Activities:
     turns: TurnActivities
@@ -154,6 +169,7 @@ def _activities(
     gateways: GatewayChoice,
     workspaces: Workspaces,
     toolbox: Toolbox,
+    sources: Sources,
     waker: TemporalWaker,
     instance: str,
     lives: Callable[[str], bool],
@@ -163,12 +179,14 @@ def _activities(
     turns = TurnActivities(runtime.store, workspaces, waker)
     candidates = Candidates(prices, runtime.governor)
     admission = Admission(runtime.store, runtime.governor, candidates, gateways)
+    gatherer = Gatherer(runtime.store, sources, tokens.count_text)
     models = ModelActivities(
         runtime.store,
         runtime.events,
         gateways,
         prices.cost_usd,
         lambda message: tokens.count_message(message, TOKENS_OF),
+        gatherer,
         candidates,
         placements,
         watch,
@@ -181,13 +199,16 @@ def _activities(
         gateways,
         prices.cost_usd,
         frames,
+        gatherer,
         lambda text: tokens.count_text(text, TOKENS_OF),
         watch,
         admission,
         instance,
     )
     tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
-    steps = StepActivities(runtime.store, candidates, placements, frames, admission, models, tools)
+    steps = StepActivities(
+        runtime.store, candidates, placements, frames, gatherer, admission, models, tools
+    )
     return _Activities(turns, steps, models, compactions, tools)
 
 

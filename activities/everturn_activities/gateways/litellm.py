@@ -18,6 +18,7 @@ from everturn.errors import EverturnError, ModelRefused, UnknownModel
 from everturn.messages import AssistantMessage, Thinking
 from everturn_activities.gateways import Delta, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator
+from everturn_activities.gateways.cache_marks import mark
 from everturn_activities.gateways.failures import (
     Called,
     cut,
@@ -137,7 +138,7 @@ def _request(context: Context) -> dict[str, Any]:
     messages = [{"role": "system", "content": context.system}] if context.system else []
     for message in context.messages:
         wires = wire_messages(message, context.tool_role)
-        if isinstance(message, AssistantMessage) and _signs_thoughts(context.model):
+        if isinstance(message, AssistantMessage) and _is_anthropics(context.model):
             blocks = _thinking_blocks(message)
             if blocks:
                 wires[0]["thinking_blocks"] = blocks
@@ -161,6 +162,8 @@ def _request(context: Context) -> dict[str, Any]:
         request["max_tokens"] = context.tokens_max
     if context.base_url is not None:
         request["api_base"] = context.base_url
+    if _is_anthropics(context.model):
+        mark(request, context.cached, context.steady)
     return request
 
 
@@ -169,7 +172,7 @@ async def _at_once(answer: Any) -> AsyncGenerator[Any]:
     yield answer
 
 
-def _signs_thoughts(model: str) -> bool:
+def _is_anthropics(model: str) -> bool:
     """Whether the model is Anthropic's; other providers refuse fields that they do not know."""
     return "claude" in model or model.startswith("anthropic/")
 

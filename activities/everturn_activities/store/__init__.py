@@ -4,14 +4,15 @@ Everything that can change between two processes is decided in one transaction h
 the session's row locked. Callers pass time in (seconds since 1970) through the store's clock.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
 from everturn.budgets import Budget, BudgetVerdict, Scope
 from everturn.context.compaction import Plan
 from everturn.context.cuts import Cut
+from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
@@ -114,6 +115,29 @@ class Idle:
 @dataclass(frozen=True)
 class SpecNeeded:
     """A message came in since the assignment was read: read it again."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a step's prompt is composed of: a manifest, and the texts that it names by layer."""
+
+    manifest: Manifest = field(default_factory=Manifest)
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepLayers:
+    """The digest of a step's manifest, and what is written with the step.
+
+    `bodies` are texts by digest that may not be stored yet; `pinned` are digests by layer that
+    stand for the session and `agent` from now on; `warnings` are told once a turn.
+    """
+
+    digest: str
+    bodies: Mapping[str, str] = field(default_factory=dict)
+    agent: str = ""
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -255,11 +279,29 @@ class Store(Protocol):
         placement: Placement,
         model: str = "",
         frame: Frame | None = None,
+        layers: StepLayers | None = None,
     ) -> ContextHead: ...
     async def begin_inline_step(
-        self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
+        self,
+        request: PrepareStep,
+        model: str,
+        caller: Caller,
+        frame: Frame | None = None,
+        layers: StepLayers | None = None,
     ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         """Prepare a step and begin its model call at once; None where nothing is to begin."""
+        ...
+
+    async def prepared(self, key: SessionKey, turn: int, step: int) -> ContextHead | None:
+        """What a step reads, as recorded; None where it is not prepared."""
+        ...
+
+    async def snapshot(self, digest: str) -> Snapshot:
+        """What the manifest of that digest names."""
+        ...
+
+    async def session_layers(self, key: SessionKey, agent: str) -> dict[str, str]:
+        """The texts that stand for the session and the agent, empty ones too."""
         ...
 
     async def finish_turn(self, request: FinishTurn) -> Finished: ...

@@ -105,6 +105,24 @@ specs = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
+# Texts by their digest: manifests, and the layers that they name.
+blobs = sa.Table(
+    "blobs",
+    metadata,
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+)
+
+# Layers that stand for a session and an agent; an empty digest is that of no text.
+session_layers = sa.Table(
+    "session_layers",
+    metadata,
+    sa.Column("sid", _sid, primary_key=True, autoincrement=False),
+    sa.Column("agent", sa.Text, primary_key=True),
+    sa.Column("layer", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False),
+)
+
 turns = sa.Table(
     "turns",
     metadata,

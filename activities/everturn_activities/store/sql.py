@@ -48,7 +48,9 @@ from everturn_activities.store import (
     Idle,
     Inbound,
     SessionSettings,
+    Snapshot,
     SpecNeeded,
+    StepLayers,
     StepStanding,
     StoredCall,
     TakeoverNeeded,
@@ -67,6 +69,7 @@ from everturn_activities.store import (
     reads,
     schema,
     side_journal,
+    snapshots,
     steps,
     tool_journal,
     turns,
@@ -214,13 +217,19 @@ class SqlStore:
         placement: Placement,
         model: str = "",
         frame: Frame | None = None,
+        layers: StepLayers | None = None,
     ) -> ContextHead:
         return await self._database.write(
-            lambda tx: steps.prepare(tx, request, placement, model, frame)
+            lambda tx: steps.prepare(tx, request, placement, model, frame, layers)
         )
 
     async def begin_inline_step(
-        self, request: PrepareStep, model: str, caller: Caller, frame: Frame | None = None
+        self,
+        request: PrepareStep,
+        model: str,
+        caller: Caller,
+        frame: Frame | None = None,
+        layers: StepLayers | None = None,
     ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         key = SessionKey(request.tenant, request.session)
         known_cuts, known = self._histories.newest(key)
@@ -229,7 +238,7 @@ class SqlStore:
         def change(
             tx: Tx,
         ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None, int, Sequence[Any]]:
-            context = steps.prepare(tx, request, "inline", model, frame)
+            context = steps.prepare(tx, request, "inline", model, frame, layers)
             after = known if context.cuts == known_cuts else 0
             if not context.ready or context.placement == "queued":
                 return context, None, after, ()
@@ -247,6 +256,19 @@ class SqlStore:
         if begun is not None:
             self._histories.add(key, context.cuts, after, context.upto, rows)
         return context, begun
+
+    async def prepared(self, key: SessionKey, turn: int, step: int) -> ContextHead | None:
+        return await self._database.read(
+            lambda connection: steps.prepared(connection, key, turn, step)
+        )
+
+    async def snapshot(self, digest: str) -> Snapshot:
+        return await self._database.read(lambda connection: snapshots.snapshot(connection, digest))
+
+    async def session_layers(self, key: SessionKey, agent: str) -> dict[str, str]:
+        return await self._database.read(
+            lambda connection: snapshots.of_session(connection, key, agent)
+        )
 
     async def finish_turn(self, request: FinishTurn) -> Finished:
         key = SessionKey(request.tenant, request.session)

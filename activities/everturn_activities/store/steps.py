@@ -17,7 +17,7 @@ from everturn.messages import (
     user_text,
 )
 from everturn.session import ContextHead, Placement, PrepareStep, SessionKey
-from everturn_activities.store import inbox, room, schema
+from everturn_activities.store import StepLayers, inbox, reads, room, schema, snapshots
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -75,10 +75,12 @@ def prepare(
     placement: Placement,
     model: str,
     frame: Frame | None = None,
+    layers: StepLayers | None = None,
 ) -> ContextHead:
     """Close the step before, admit steered messages, and record what this step will read.
 
-    `frame` is what the request has to fit into; without one nothing is measured.
+    `frame` is what the request has to fit into; without one nothing is measured. `layers`
+    are what its prompt is composed of.
     """
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     key = {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step}
@@ -121,7 +123,10 @@ def prepare(
         level="none" if frame is None or sections is None else frame.level(sections.used),
         sections=sections,
         budgeted=bool(session.budgeted),
+        layers=layers.digest if layers is not None else "",
     )
+    if layers is not None:
+        snapshots.record(session, layers, request.turn, request.step)
     _INSERT_STEP.run(
         tx.connection,
         {
@@ -175,16 +180,15 @@ def _begin_with(session: LockedSession, frame: Frame) -> None:
     """What a turn begins with: of earlier turns no more than fits, where its agent wants that."""
     if frame.keeps_newest:
         room.drop_oldest(session, frame)
-    overhead = frame.system + frame.tools
-    if overhead > OVERHEAD_TOKENS:
+    if frame.overhead > OVERHEAD_TOKENS:
         session.tell(
             Draft(
                 id=f"turn/{session.open_turn}/overhead",
                 type="status",
                 turn=session.open_turn or 0,
                 body={
-                    "text": f"The prompt takes {frame.system:,} tokens of every request, and the"
-                    f" tools take {frame.tools:,}."
+                    "text": f"The prompt takes {frame.overhead - frame.tools:,} tokens of every"
+                    f" request, and the tools take {frame.tools:,}."
                 },
             )
         )
@@ -249,6 +253,15 @@ def _tell_resting(session: LockedSession, request: PrepareStep, model: str) -> N
         text = f"Model {request.resting} failed too often of late. Switching to {model}."
         body = {"text": text}
         session.tell(Draft(id=name, type="status", turn=request.turn, step=request.step, body=body))
+
+
+def prepared(
+    connection: sa.Connection, key: SessionKey, turn: int, step: int
+) -> ContextHead | None:
+    """What a step reads, as recorded; None where it is not prepared."""
+    at = {"of_sid": reads.sid_of(connection, key), "of_turn": turn, "of_step": step}
+    row = STEP.first(connection, at)
+    return context_head(row.context) if row is not None else None
 
 
 def recorded(head: ContextHead) -> str:

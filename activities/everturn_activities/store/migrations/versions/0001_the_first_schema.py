@@ -13,6 +13,25 @@ def upgrade() -> None:
     _create_budgets()
     _create_governor()
     op.create_table(
+        "blobs",
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("digest", name=op.f("pk_blobs")),
+    )
+    op.create_table(
+        "session_layers",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("layer", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "agent", "layer", name=op.f("pk_session_layers")),
+    )
+    op.create_table(
         "beginnings",
         sa.Column(
             "sid",
