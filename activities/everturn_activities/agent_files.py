@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from everturn.agents import Agent
 from everturn.errors import WorkspaceError
 from everturn.presets import PRESETS
+from everturn_activities.code_files import names_of
 from everturn_activities.definitions import place_of, read_front_matter, read_toml
-from everturn_activities.trust import read_text
+from everturn_activities.trust import read_text, require_trusted
 
 OTHER_NAMES = {
     "allowedTools": "allowed_tools",
@@ -39,22 +41,29 @@ class Definition:
 
 
 def agent_names(root: Path) -> tuple[str, ...]:
-    """Agents are `agents/<name>.md`, or `agents/<name>/` with `config.toml` and `agent.md`."""
+    """Agents are `agents/<name>.md`, `agents/<name>.py`, or `agents/<name>/` with `config.toml`
+    and `agent.md`."""
     folder = root / "agents"
-    files = {path.stem for path in folder.glob("*.md")}
-    folders = {path.parent.name for path in folder.glob("*/agent.md")}
-    for name in sorted(files & folders):
-        raise WorkspaceError(
-            f"Agent {name!r} is defined twice, by {folder / name}.md and by {folder / name};"
-            " remove one of them."
-        )
-    return tuple(sorted(files | folders))
+    defined: dict[str, Path] = {}
+    for path in sorted([*folder.glob("*.md"), *folder.glob("*.py"), *folder.glob("*/agent.md")]):
+        place = path.parent if path.name == "agent.md" and path.parent != folder else path
+        name = place.name if place != path else path.stem
+        if name in defined:
+            raise WorkspaceError(
+                f"Agent {name!r} is defined twice, by {defined[name]} and by {place};"
+                " remove one of them."
+            )
+        defined[name] = place
+    return tuple(sorted(defined))
 
 
 def read_agent(root: Path, name: str) -> Definition:
     """The agent's own file, else the preset of that name."""
     path = root / "agents" / f"{name}.md"
     folder = root / "agents" / name
+    code = root / "agents" / f"{name}.py"
+    if code.exists():
+        return _defined_in(code, name)
     if path.exists():
         given, prompt, text = read_front_matter(path)
     elif (folder / "agent.md").exists():
@@ -81,6 +90,25 @@ def read_agent(root: Path, name: str) -> Definition:
             f" it is {name!r}; make that its title, leave it out, or rename the file."
         )
     return Definition(path, given, text)
+
+
+def _defined_in(path: Path, name: str) -> Definition:
+    """What the one `Agent` of a Python file says; what it leaves out is inherited as anywhere."""
+    require_trusted(path.parent)
+    agents = {id(one): one for one in names_of(path).values() if isinstance(one, Agent)}
+    if len(agents) != 1:
+        raise WorkspaceError(
+            f"{path} defines {len(agents) or 'no'} agents; it must define one, such as:"
+            ' agent = Agent(prompt="...").'
+        )
+    (agent,) = agents.values()
+    given = {key: getattr(agent, key) for key in agent.model_fields_set}
+    if given.setdefault("name", name) != name:
+        raise WorkspaceError(
+            f"{path} calls its agent {agent.name!r}, and by its file it is {name!r}; make that"
+            " its title, leave it out, or rename the file."
+        )
+    return Definition(path, given)
 
 
 def _renamed(given: dict[str, Any], text: str, path: Path) -> tuple[dict[str, Any], str]:
