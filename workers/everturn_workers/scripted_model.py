@@ -35,9 +35,10 @@ _EVENTS = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cach
 class ScriptedModel:
     """The endpoint as an ASGI application.
 
-    `log` receives a JSON line when a request arrives and one when its reply was sent
-    whole, with the usage it told, or `cut` off. `delay_ms` passes before each reply. More
-    requests than `per_second` within any second are refused, as providers do.
+    `log` receives a JSON line when a request arrives, with all of it where `bodies` is set,
+    and one when its reply was sent whole, with the usage it told, or `cut` off. `delay_ms`
+    passes before each reply. More requests than `per_second` within any second are refused,
+    as providers do.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class ScriptedModel:
         log: TextIO | None = None,
         delay_ms: float = 0,
         per_second: int | None = None,
+        bodies: bool = False,
     ) -> None:
         self._script = script
         self._log = log
+        self._bodies = bodies
         self._delay_seconds = delay_ms / 1000
         self._window = _Window(per_second) if per_second is not None else None
         self._requests = 0
@@ -87,7 +90,7 @@ class ScriptedModel:
             "position": place.position,
             "messages": len(request["messages"]),
         }
-        self._tell("received", told)
+        self._tell("received", {**told, "request": request} if self._bodies else told)
         if self._window is not None and (seconds := self._window.refuses(time.monotonic())):
             self._tell("refused", told)
             error = {"message": "Too many requests in a second.", "type": "rate_limit_exceeded"}
@@ -318,6 +321,7 @@ async def serve(
     log: TextIO | None,
     delay_ms: float,
     per_second: int | None = None,
+    bodies: bool = False,
 ) -> None:
     """Serve until the process is told to end; says where once it listens."""
     # asyncio turns Nagle's delay of 40 ms off only for sockets that name their protocol.
@@ -326,7 +330,7 @@ async def serve(
     listener.bind(("127.0.0.1", port))
     listener.listen(128)
     config = uvicorn.Config(
-        ScriptedModel(script, log, delay_ms, per_second),
+        ScriptedModel(script, log, delay_ms, per_second, bodies),
         lifespan="off",
         log_level="error",
         access_log=False,
@@ -346,6 +350,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="where to write a JSON line for each request")
     parser.add_argument("--delay-ms", type=float, default=0, help="a pause before each reply")
     parser.add_argument("--per-second", type=int, help="refuse more requests with HTTP 429")
+    parser.add_argument("--bodies", action="store_true", help="log requests whole")
     flags = parser.parse_args()
     try:
         script = read_script(flags.script.read_bytes())
@@ -353,7 +358,7 @@ def main() -> None:
     except (UsageError, OSError) as error:
         sys.exit(f"{error}")
     try:
-        asyncio.run(serve(script, flags.port, log, flags.delay_ms, flags.per_second))
+        asyncio.run(serve(script, flags.port, log, flags.delay_ms, flags.per_second, flags.bodies))
     except OSError as error:
         sys.exit(f"Port {flags.port} cannot be opened: {error.strerror}; choose another --port.")
     except KeyboardInterrupt:
