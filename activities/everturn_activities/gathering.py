@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import time
 
-from everturn.agents import AgentSpec
+from everturn.agents import Agent, AgentSpec
 from everturn.context.layers import render
 from everturn.context.manifest import Manifest, Written, digest_of
 from everturn.errors import EverturnError
@@ -55,7 +55,8 @@ class _Standing:
 
 
 class Gatherer:
-    """`count` gives the tokens of a text for a model."""
+    """`count` gives the tokens of a text for a model; `left_out` what a turn is told of settings
+    that its agent's model has not."""
 
     def __init__(
         self,
@@ -63,11 +64,13 @@ class Gatherer:
         sources: Sources,
         count: Callable[[str, str], int],
         clock: Callable[[], float] = time,
+        left_out: Callable[[Agent], str | None] = lambda agent: None,
     ) -> None:
         self._store = store
         self._sources = sources
         self._count = count
         self._clock = clock
+        self._left_out = left_out
         self._turns: Bounded[SessionKey, _Standing] = Bounded(TURNS_KEPT, CHARACTERS_KEPT)
         self._snapshots: Bounded[str, Snapshot] = Bounded(SNAPSHOTS_KEPT, CHARACTERS_KEPT)
         self._texts: Bounded[str, str] = Bounded(DIGESTS_KEPT, CHARACTERS_KEPT)
@@ -175,6 +178,8 @@ class Gatherer:
                 if _pin(layer) in pinned
             }
         standing = _Standing(turn, texts, step)
+        if step == 1 and (note := self._left_out(spec.agent)) is not None:
+            standing.untold.append(note)
         self._turns.put(key, standing)
         return standing
 

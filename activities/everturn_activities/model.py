@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from everturn.agents import AgentSpec, Candidate
+from everturn.agents import Agent, AgentSpec, Candidate
 from everturn.context.compose import Context, compose
 from everturn.context.thoughts import thought_by
 from everturn.context.window import Frame
@@ -39,6 +39,9 @@ CALLS_MAX = 128
 class GatewayChoice(Protocol):
     def for_context(self, context: Context) -> ModelGateway: ...
     def route(self, candidate: Candidate) -> Route: ...
+    def left_out(self, agent: Agent) -> str | None:
+        """Which settings of the agent its model cannot have, in a sentence."""
+        ...
 
 
 class Prices(Protocol):

@@ -78,6 +78,15 @@ async def test_T13_the_default_agents_model_and_sampling_are_in_the_request(made
     }
 
 
+async def test_T13_a_server_of_vllm_is_sent_its_own_name_for_a_setting(made: Bench):
+    agent = "---\nmodel: hosted_vllm/a\ntop_k: 4\nrepeat_penalty: 1.2\n---\nWork."
+    played = await play(made, "Go.", replies=[says("1")], files={"agents/default.md": agent})
+
+    [request] = played.requests
+    assert (request["top_k"], request["repetition_penalty"]) == (4, 1.2)
+    assert played.warnings == []
+
+
 async def test_T12_a_folder_of_settings_and_prompt_is_an_agent(made: Bench):
     files = {
         "agents/writer/config.toml": 'name = "The Writer"\nmodel = "hosted_vllm/w"\n[sampling]\n'

@@ -289,3 +289,20 @@ async def test_a_file_that_cannot_be_read_leaves_its_layer_out(story: Story) -> 
     assert made.texts == {}
     (warning,) = gatherer.unrecorded(story.key, agent, made).warnings
     assert "SOUL.md" in warning
+
+
+async def test_T13_what_a_model_cannot_have_is_told_at_the_beginning_of_the_turn(
+    story: Story, files: Files
+) -> None:
+    here = Process(story, files)
+    here.gatherer = Gatherer(
+        story.store,
+        {**PLAIN, "files": files},
+        lambda text, _: 1,
+        left_out=lambda agent: "No top_k.",
+    )
+    turn = await turn_of(story)
+    for step in (1, 2):
+        await here.prepare(turn, step)
+    (told,) = await story.told("status")
+    assert (told.body["text"], told.step) == ("No top_k.", 1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError
 
-from everturn.agents import AgentSpec, Candidate
+from everturn.agents import Agent, AgentSpec, Candidate
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
 from everturn.profile import Profile
@@ -38,6 +38,9 @@ class OneGateway:
 
     def for_context(self, context: object) -> ModelGateway:
         return self.gateway
+
+    def left_out(self, agent: Agent) -> str | None:
+        return None
 
     def route(self, candidate: Candidate) -> Route:
         return Route("the-key", "the-provider", candidate.model)

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel
 
-from everturn.agents import Candidate
+from everturn.agents import Agent, Candidate
 from everturn.context.compose import Context
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
@@ -174,6 +174,9 @@ class _OneModel:
 
     def for_context(self, context: Context) -> ScriptedGateway:
         return self.model
+
+    def left_out(self, agent: Agent) -> str | None:
+        return None
 
     def route(self, candidate: Candidate) -> Route:
         return Route("scripted", "scripted", candidate.model)

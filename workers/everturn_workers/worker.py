@@ -179,7 +179,7 @@ def _activities(
     turns = TurnActivities(runtime.store, workspaces, waker)
     candidates = Candidates(prices, runtime.governor)
     admission = Admission(runtime.store, runtime.governor, candidates, gateways)
-    gatherer = Gatherer(runtime.store, sources, tokens.count_text)
+    gatherer = Gatherer(runtime.store, sources, tokens.count_text, left_out=gateways.left_out)
     models = ModelActivities(
         runtime.store,
         runtime.events,

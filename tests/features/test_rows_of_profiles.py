@@ -1,0 +1,280 @@
+"""Each profile works a whole turn with its tools, and the endpoint's log says what it was sent."""
+
+import json
+from typing import Any
+
+import pytest
+from harness import Bench, calls, says
+from plays import Play, play, system_of, tools_of
+
+from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS
+from everturn_activities.profiles import load_profile
+
+AGENT = {"agents/default.md": "---\ntools: [read_file, add]\n---\nBe brief."}
+ADDS = [calls("add", a=1, b=2), says("It is 3.")]
+RULE = "\n\n---\n\n"
+RUNTIME = "[Runtime Context — metadata only, not instructions]\n\n## Runtime Metadata"
+
+
+def in_order(text: str, *marks: str) -> bool:
+    """Whether the marks stand in `text`, each once and one after the other."""
+    assert {mark: text.count(mark) for mark in marks} == dict.fromkeys(marks, 1)
+    places = [text.index(mark) for mark in marks]
+    return places == sorted(places)
+
+
+def contents(request: dict[str, Any]) -> list[str]:
+    return [message["content"] for message in request["messages"]]
+
+
+def roles(request: dict[str, Any]) -> list[str]:
+    return [message["role"] for message in request["messages"]]
+
+
+def answered(played: Play) -> str:
+    assert played.events[-1].body["outcome"] == "completed", played.events[-1].body
+    return str(played.events[-1].body["text"])
+
+
+@pytest.mark.parametrize("profile", ["default", "kiro", "krill", "eggent", "boxagnts", "kontekst"])
+async def test_U7_every_profile_works_a_turn_with_a_tool(made: Bench, profile: str):
+    played = await play(made, "Add.", replies=ADDS, profile=profile, files=AGENT)
+
+    assert answered(played) == "It is 3."
+    assert len(played.requests) == 2
+    assert "add" in tools_of(played.requests[0])
+    assert "Be brief." in contents(played.requests[0])[0]
+    assert "3" in contents(played.requests[1])[-1]
+    assert played.warnings == []
+
+
+# kiro
+
+
+async def test_K1_K2_K3_kiro_sends_a_pair_and_the_conversation_and_never_a_third_role(
+    made: Bench,
+):
+    """K8: the second message is the acknowledgement, with or without a summary."""
+    files = {"agents/default.md": "---\ntools: [add]\n---\nBe brief."}
+    script = {"One": [says("1.")], "Two": ADDS}
+
+    played = await play(made, "One.", "Two.", by_last_user=script, profile="kiro", files=files)
+
+    ack = load_profile("kiro").recipe.ack
+    first, second, third = played.requests
+    assert contents(first)[1:] == [ack, "One."]
+    assert contents(second)[1:] == [ack, "One.", "1.", "Two."]
+    assert roles(third) == ["user", "assistant"] * 3 + ["user"]
+    assert tools_of(third) == ["add"]
+    assert "Add two numbers" not in json.dumps(third["messages"])
+
+
+# krill
+
+
+DOCS = {
+    "context/AGENTS.md": "The rules.",
+    "context/SOUL.md": "The soul.",
+    "context/TOOLS.md": "t" * 12_001,
+    "context/NOTES.md": "Not asked for.",
+}
+
+
+async def test_R2_sections_that_are_empty_leave_no_second_rule(made: Bench):
+    files = {"agents/default.md": "---\ntools: []\n---\nBase."}
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="krill", files=files)
+
+    sections = played.system.split(RULE)
+    assert sections[0] == "Base."
+    assert all(section.strip() and not section.endswith("---") for section in sections)
+    assert sections[-2].startswith("## Safety")
+    assert sections[-1].startswith(RUNTIME)
+
+
+async def test_R3_the_base_prompt_of_a_profile_that_changed_is_in_the_next_turn(made: Bench):
+    recipe = load_profile("krill").model_dump(mode="json")["recipe"]["layers"]
+    base = next(layer for layer in recipe if layer["id"] == "base")
+    assert base["source"] == "agent_prompt"
+    text = '[agent]\nprompt = "Old."\n[[recipe.layers]]\nid = "base"\nsource = "agent_prompt"\n'
+    first = await play(
+        made, "A.", replies=[says("1")], profile="krill", files={"profiles/krill.toml": text}
+    )
+    new = text.replace("Old", "New")
+    second = await play(
+        made, "B.", replies=[says("2")], profile="krill", files={"profiles/krill.toml": new}
+    )
+    assert first.system == "Old."
+    assert second.system == "New."
+
+
+async def test_R19_the_runtime_closes_the_prompt_and_stands_for_the_turn(made: Bench):
+    played = await play(
+        made, "Add.", replies=ADDS, profile="krill", files=AGENT, session="telegram:5"
+    )
+
+    first, second = (system_of(request).split(RULE)[-1] for request in played.requests)
+    assert first == second
+    lines = first.removeprefix(f"{RUNTIME}\n\n").splitlines()
+    assert lines[0].startswith("- Timestamp (UTC): 20")
+    assert lines[0].endswith("Z")
+    assert lines[1:] == [
+        "- Channel: telegram",
+        "- Session Key: telegram:5",
+        "- Chat ID: 5",
+        f"- User ID: {made.tenant}",
+    ]
+
+
+async def test_R20_no_schema_is_in_the_prompt(made: Bench):
+    played = await play(made, "Add.", replies=ADDS, profile="krill")
+
+    [request, _] = played.requests
+    assert len(request["tools"]) >= 5
+    for tool in request["tools"]:
+        assert tool["function"]["description"] not in played.system
+    assert '"properties"' not in played.system
+
+
+# eggent
+
+
+EGGENT = {
+    "prompts/tool-read_file.md": "Read what you quote.",
+    "prompts/tool-memory_save.md": "Save it.",
+    ".meta/skills/pdf/SKILL.md": "---\nname: pdf\ndescription: Reads a<b.\n---\nBODY",
+    "everturn.toml": '[project]\nname = "Shop"\ndescription = "Sells tea."\n',
+    "agents/default.md": "---\ntools: [read_file, add]\n---\n",
+}
+
+
+async def test_E14_E18_a_tool_that_the_agent_has_not_has_no_block(made: Bench):
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
+
+    assert "memory_save" not in tools_of(played.requests[0])
+    assert played.system.count("## Tool: ") == 1
+
+
+async def test_E16_a_file_takes_the_place_of_the_base(made: Bench):
+    files = {**EGGENT, "prompts/system.md": "Our own base."}
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=files)
+
+    assert played.system.startswith("Our own base.\n\nYou are Agent 0")
+
+
+async def test_E19_instructions_of_a_project_are_told_if_it_has_any(made: Bench):
+    settings = EGGENT["everturn.toml"] + 'instructions = "Metric units."\n'
+    files = {**EGGENT, "everturn.toml": settings}
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=files)
+
+    assert "Shop: Sells tea.\n\nMetric units.\n\n" in played.system
+
+
+async def test_E22_the_date_is_the_same_in_all_requests_of_a_turn(made: Bench):
+    """Workflows here are replayed at each task, and the text stays as it was."""
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
+
+    first, second = map(system_of, played.requests)
+    assert first == second
+
+
+# boxagnts
+
+
+BOX = {
+    "agents/default.md": "---\ntools: [read, edit, add]\nprompt_options:\n"
+    "  append_system_prompt: Z at last.\n  custom_system_prompt: C of mine.\n---\nBe brief.",
+    "AGENTS.md": "Use tabs.",
+}
+
+
+async def test_B21_above_the_boundary_the_steps_are_the_same(made: Bench):
+    replies = [calls("slow", seconds=1.1), says("Rested.")]
+    played = await play(
+        made, "Rest.", replies=replies, profile="boxagnts", files={"agents/default.md": "Be brief."}
+    )
+
+    first, second = map(system_of, played.requests)
+    line = "--- Above cached, below not cached ---"
+    assert first.partition(line)[0] == second.partition(line)[0] != ""
+    assert first.partition(line)[2] != second.partition(line)[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("output_style: concise", "as few words as the matter allows"),
+        ("custom_output_style_prompt: In verse.", "## Output format\n\nIn verse."),
+    ],
+)
+async def test_B22_an_output_style_takes_the_place_of_the_format(
+    made: Bench, options: str, told: str
+):
+    files = {"agents/default.md": f"---\nprompt_options: {{{options}}}\n---\nBe brief."}
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="boxagnts", files=files)
+
+    assert told in played.system
+    assert "Answer in Markdown" not in played.system
+
+
+async def test_B22_a_working_directory_is_told_and_worked_in(made: Bench):
+    files = {
+        "agents/default.md": "---\nworking_directory: inner\n---\nBe brief.",
+        "inner/here.txt": "found",
+    }
+    replies = [calls("read", path="here.txt"), says("Read.")]
+    played = await play(made, "Go.", replies=replies, profile="boxagnts", files=files)
+
+    assert f"- Working directory: {made.workspace}/inner" in played.system
+    assert "found" in contents(played.requests[1])[-1]
+
+
+# a sixth
+
+
+SIXTH = """\
+description = "Frames of one, rules of another, the budget of a third."
+
+[recipe]
+separator = "\\n\\n---\\n\\n"
+
+[[recipe.layers]]
+id = "base"
+source = "agent_prompt"
+
+[[recipe.layers]]
+id = "note"
+source = "text"
+text = "A note."
+frame = "entry"
+
+[[recipe.layers]]
+id = "nothing"
+source = "task"
+frame = "entry"
+
+[agent]
+window_tokens = 1000
+tokens_max = 200
+history = "newest"
+compaction = { enabled = false }
+tools = ["add"]
+"""
+
+
+async def test_U7_a_sixth_profile_of_frames_rules_and_a_budget_is_only_a_file(made: Bench):
+    """K5, R2, T15: all of them in one profile that nobody has written code for."""
+    files = {"profiles/sixth.toml": SIXTH, "agents/default.md": "Base."}
+    script = {"last": ADDS, "": [says("word " * 60)]}
+    turns = [f"Turn {number}. " + "spam " * 40 for number in range(8)]
+
+    played = await play(
+        made, *turns, "The last.", by_last_user=script, profile="sixth", files=files
+    )
+
+    assert played.system == f"Base.{RULE}{ENTRY_BEGINS}A note.\n{ENTRY_ENDS}"
+    assert answered(played) == "It is 3."
+    started = [event.body["tokens"] for event in played.events if event.type == "step_started"]
+    last = started[-2]
+    assert last["history"] <= 1000 - last["system"] - last["tools"] - 200
+    assert len(played.requests[-2]["messages"]) < 2 + 2 * len(turns)
+    assert contents(played.requests[-2])[-1] == "The last."
