@@ -189,7 +189,7 @@ def _arguments(
                 " the model's schema is made from it."
             )
         annotation = hints[parameter.name]
-        if annotation is ToolContext:
+        if isinstance(annotation, type) and issubclass(annotation, ToolContext):
             if context_parameter is not None:
                 raise TypeError(f"Tool {tool_name!r} has two parameters of type ToolContext.")
             context_parameter = parameter.name

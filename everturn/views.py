@@ -3,6 +3,7 @@
 from typing import Literal
 
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
+from everturn.memory import FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 
@@ -236,6 +237,43 @@ class CompactionUndoneView(Frozen):
 
     first: int
     last: int
+
+
+class FactView(Frozen):
+    """A fact of a memory: `n` counts within the memory of `scope` and `owner`, which is a
+    session, a person or a workspace.
+
+    `sources` are the steps that it comes from, several for one that a consolidation merged;
+    `replaced_by` is the fact that stands in its place since.
+    """
+
+    n: int
+    scope: FactScope
+    owner: str
+    text: str
+    sources: tuple[FactSource, ...] = ()
+    tokens: int
+    created_at: float
+    replaced_by: int | None = None
+
+
+class FactPage(Frozen):
+    """Answer of `GET /v1/memory`."""
+
+    facts: tuple[FactView, ...]
+
+
+class NewFact(Frozen):
+    """Body of `POST /v1/memory`; the same `id` again answers with the same fact.
+
+    A fact of scope `session` names its `session`, one of scope `project` its `workspace`.
+    """
+
+    id: str | None = None
+    scope: FactScope
+    text: str
+    session: str | None = None
+    workspace: str | None = None
 
 
 class Problem(Frozen):

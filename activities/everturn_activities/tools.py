@@ -1,7 +1,6 @@
 """run_tools: the calls of one step, each run as its effect allows."""
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -61,9 +60,9 @@ class Toolbox(Protocol):
     """Finds a turn's tools and runs them; whatever a tool does wrong is a failed result."""
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None: ...
-    def context(self, spec: AgentSpec, key: SessionKey, idempotency_key: str, attempt: int) -> (
-        ToolContext
-    ): ...  # fmt: skip
+    def context(
+        self, spec: AgentSpec, key: SessionKey, turn: int, step: int, index: int, attempt: int
+    ) -> ToolContext: ...
     async def call(
         self,
         tool: Tool,
@@ -191,9 +190,7 @@ class ToolActivities:
             return tool, True
         described = spec.tool(call.name)
         assert described is not None
-        context = self._toolbox.context(
-            spec, key, idempotency_key(key, request.turn, request.step, call.index), attempt
-        )
+        context = self._toolbox.context(spec, key, request.turn, request.step, call.index, attempt)
         running = self._toolbox.call(tool, described, call.arguments, call.malformed, context)
         try:
             if described.quick:
@@ -252,10 +249,7 @@ class ToolActivities:
         tool = self._found(spec, call)
         if not isinstance(tool, str) and tool.verify is not None:
             context = self._toolbox.context(
-                spec,
-                key,
-                idempotency_key(key, request.turn, request.step, call.index),
-                begun.attempt,
+                spec, key, request.turn, request.step, call.index, begun.attempt
             )
             found = await self._toolbox.verify(tool, described, context)
             if found is not None:
@@ -268,9 +262,3 @@ class ToolActivities:
 
 def _result(call: StoredCall, text: str, failed: bool) -> ToolResult:
     return ToolResult(call_id=call.call_id, name=call.name, text=text, failed=failed)
-
-
-def idempotency_key(key: SessionKey, turn: int, step: int, index: int) -> str:
-    """The same for every attempt of one call, and for no other call."""
-    name = f"{key.tenant}/{key.session}/{turn}/{step}/{index}"
-    return hashlib.sha256(name.encode()).hexdigest()

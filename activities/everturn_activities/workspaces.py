@@ -1,5 +1,6 @@
 """The workspaces of a worker: what a turn runs under, and the tools that it calls."""
 
+import hashlib
 import time
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn_activities.builtin import builtins
 from everturn_activities.builtin.answer import answer
+from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
 from everturn_activities.workspace import Workspace, load, protected_paths
@@ -20,8 +22,9 @@ FRESH_SECONDS = 1.0
 class Workspaces:
     """`Workspaces` and `Toolbox` of the activities, on the folders of this machine."""
 
-    def __init__(self, unsafe_commands: bool = False) -> None:
+    def __init__(self, unsafe_commands: bool = False, services: Services = NO_SERVICES) -> None:
         self._unsafe_commands = unsafe_commands
+        self._services = services
         self._loaded: dict[str, tuple[float, Workspace]] = {}
 
     def spec(self, assignment: Assignment) -> AgentSpec:
@@ -48,17 +51,21 @@ class Workspaces:
         return workspace
 
     def context(
-        self, spec: AgentSpec, key: SessionKey, idempotency_key: str, attempt: int
-    ) -> ToolContext:
+        self, spec: AgentSpec, key: SessionKey, turn: int, step: int, index: int, attempt: int
+    ) -> InsideContext:
         working_dir = Path(spec.working_dir)
-        return ToolContext(
+        return InsideContext(
             tenant=key.tenant,
             session=key.session,
             working_dir=working_dir,
-            idempotency_key=idempotency_key,
+            idempotency_key=idempotency_key(key, turn, step, index),
             protected=protected_paths(Path(spec.workspace), working_dir),
             attempt=max(attempt, 1),
             unsafe_commands=self._unsafe_commands,
+            spec=spec,
+            turn=turn,
+            step=step,
+            services=self._services,
         )
 
     async def call(
@@ -69,7 +76,20 @@ class Workspaces:
         malformed: str | None,
         context: ToolContext,
     ) -> ToolOutcome:
-        return await call_tool(tool, spec, arguments, malformed, context)
+        return await call_tool(tool, spec, arguments, malformed, _given(spec, context))
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
-        return await verify_tool(tool, spec, context)
+        return await verify_tool(tool, spec, _given(spec, context))
+
+
+def _given(spec: ToolSpec, context: ToolContext) -> ToolContext:
+    """What a tool may know: a workspace's own is told nothing of the inside."""
+    if spec.source != "builtin" and isinstance(context, InsideContext):
+        return context.outside()
+    return context
+
+
+def idempotency_key(key: SessionKey, turn: int, step: int, index: int) -> str:
+    """The same for every attempt of one call, and for no other call."""
+    name = f"{key.tenant}/{key.session}/{turn}/{step}/{index}"
+    return hashlib.sha256(name.encode()).hexdigest()

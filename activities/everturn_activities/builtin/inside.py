@@ -1,0 +1,47 @@
+"""What our own tools may know of a call, and a workspace's tools may not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from everturn.agents import AgentSpec
+from everturn.memory import FactSource, MemoryPlace
+from everturn.tools import ToolContext
+from everturn.views import FactView
+
+
+class Facts(Protocol):
+    """The store's side for the tools of memory."""
+
+    async def save(
+        self, at: MemoryPlace, text: str, key: str, source: FactSource | None
+    ) -> FactView: ...
+    async def facts(self, places: Sequence[MemoryPlace]) -> list[FactView]: ...
+    async def forget(self, at: MemoryPlace, n: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Services:
+    """What a worker lends to its own tools; None where it has none of it."""
+
+    facts: Facts | None = None
+
+
+NO_SERVICES = Services()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsideContext(ToolContext):
+    """What one of our own tools receives; `spec` is what the turn runs under."""
+
+    spec: AgentSpec
+    turn: int
+    step: int
+    services: Services
+
+    def outside(self) -> ToolContext:
+        """The part that any tool may know."""
+        return ToolContext(**{name: getattr(self, name) for name in _OUTSIDE})
+
+
+_OUTSIDE = [field.name for field in fields(ToolContext)]
