@@ -17,6 +17,7 @@ from everturn.budgets import BudgetVerdict
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
 from everturn.inputs import checked_id
+from everturn.memory import FactScope
 from everturn.messages import UserMessage
 from everturn.reading import TurnResult
 from everturn.session import Mode
@@ -29,8 +30,11 @@ from everturn.views import (
     CompactionUndoneView,
     CompactionView,
     CompactSession,
+    FactPage,
+    FactView,
     MessagePage,
     NewBudget,
+    NewFact,
     NewMessage,
     NewSession,
     Problem,
@@ -178,6 +182,37 @@ class Client:
         """Raise a limit of the session, or answer what it asks about one."""
         body = AnswerBudget(id=id or secrets.token_hex(16), **verdict.model_dump())
         return await self._post(f"/v1/sessions/{_segment(session)}/budget", body, AcceptedView)
+
+    async def facts(
+        self,
+        scope: FactScope | None = None,
+        *,
+        session: str | None = None,
+        workspace: str | None = None,
+        replaced: bool = False,
+    ) -> list[FactView]:
+        """What is remembered in a scope, or in all that a turn of the session reads."""
+        query = {"scope": scope, "session": session, "workspace": workspace}
+        shown = {"replaced": "true"} if replaced else {}
+        return list((await self._get("/v1/memory", FactPage, **query, **shown)).facts)
+
+    async def add_fact(self, fact: NewFact) -> FactView:
+        """Remember a fact; the same `id`, or the same text, answers with the one there is."""
+        named = fact.model_copy(update={"id": fact.id or secrets.token_hex(16)})
+        return await self._post("/v1/memory", named, FactView)
+
+    async def forget_fact(
+        self,
+        scope: FactScope,
+        fact: int,
+        *,
+        session: str | None = None,
+        workspace: str | None = None,
+    ) -> None:
+        """Forget a fact for good; UsageError where there is none of that number."""
+        query = {"scope": scope, "session": session, "workspace": workspace, "fact": fact}
+        given = {name: value for name, value in query.items() if value is not None}
+        await self._request("DELETE", "/v1/memory", params=given)
 
     async def compact(self, session: str) -> None:
         """Have the session's older messages summarised before its next step."""

@@ -246,6 +246,19 @@ class Compacted:
 
 
 @dataclass(frozen=True)
+class Consolidate:
+    """The memory of that number is to become smaller."""
+
+    tenant: str
+    memory: int
+
+    @property
+    def workflow_id(self) -> str:
+        """One at a time for each memory."""
+        return f"t/{self.tenant}/m/{self.memory}"
+
+
+@dataclass(frozen=True)
 class CheckInbox:
     tenant: str
     session: str

@@ -276,6 +276,12 @@ class NewFact(Frozen):
     workspace: str | None = None
 
 
+class Forgotten(Frozen):
+    """Answer of `DELETE /v1/memory`: nobody is told of this fact any more."""
+
+    fact: int
+
+
 class Problem(Frozen):
     """RFC 9457 problem document."""
 

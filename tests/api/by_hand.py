@@ -29,6 +29,7 @@ from everturn_activities.starter import create
 from everturn_activities.store import Caller, CallStarted, Wake
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql import SqlStore
+from everturn_activities.store.sql_memories import SqlMemories
 from everturn_activities.wakeups import WakeUps
 from everturn_workers.api import check, create_app
 from everturn_workers.doors.streams import Streams
@@ -64,6 +65,7 @@ class Runtime:
         self.wakeups = WakeUps(sockets)
         self.database = SqliteDatabase(folder / "everturn.db", self.wakeups.tell)
         self.store = SqlStore(self.database, lambda message: 1)
+        self.memories = SqlMemories(self.database, lambda text: len(text.split()))
         self.log = SqlEventLog(self.database, self.wakeups)
         self.workspace = folder / "workspace"
         create(self.workspace)
@@ -79,6 +81,7 @@ class Runtime:
 
         return create_app(
             self.store,
+            self.memories,
             self.log,
             Front(self.store, self.waker),
             self.settings(**given),

@@ -14,8 +14,10 @@ from fastapi import FastAPI, Request, Response
 import everturn_workers.doors.v1 as v1
 from everturn_activities.event_log import EventLog
 from everturn_activities.store import Store
+from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.discreet import log_to_stderr
 from everturn_workers.doors.guard import Guard, demand_key
+from everturn_workers.doors.parts import Check, Parts, authorize
 from everturn_workers.doors.problems import problem, tell_problems
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
@@ -36,11 +38,12 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 def create_app(
     store: Store,
+    memories: SqlMemories,
     events: EventLog,
     front: Front,
     settings: Settings,
     *,
-    check: v1.Check,
+    check: Check,
     waits_for: WaitsFor,
     lifespan: Lifespan | None = None,
 ) -> FastAPI:
@@ -80,8 +83,9 @@ def create_app(
 
     app.include_router(
         v1.router(
-            v1.Parts(
+            Parts(
                 store=store,
+                memories=memories,
                 events=events,
                 front=front,
                 settings=settings,
@@ -104,7 +108,7 @@ async def _within(asked: Awaitable[str | None]) -> str | None:
 
 async def _store_waits(store: Store, request: Request) -> str | None:
     try:
-        await asyncio.wait_for(store.sessions(v1.authorize(request), 1, None), READY_SECONDS)
+        await asyncio.wait_for(store.sessions(authorize(request), 1, None), READY_SECONDS)
     except Exception as error:
         # Whatever keeps the store from answering: the log has it, the answer does not.
         log.warning("the store does not answer: %s", error)
@@ -113,7 +117,7 @@ async def _store_waits(store: Store, request: Request) -> str | None:
 
 
 def check(workspace: Path, agent: str | None, model: str | None) -> Path:
-    """Whether turns can be worked so, by the files of the workspace; see `v1.Check`."""
+    """Whether turns can be worked so, by the files of the workspace; see `Check`."""
     from everturn_activities.gateways.choose import check_model
     from everturn_activities.workspace import load
 
@@ -128,6 +132,7 @@ def build(settings: Settings, runtime: Runtime, waker: TemporalWaker) -> FastAPI
     """The application on what this process has opened."""
     return create_app(
         runtime.store,
+        runtime.memories,
         runtime.events,
         Front(runtime.store, waker),
         settings,

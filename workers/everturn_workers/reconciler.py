@@ -1,4 +1,4 @@
-"""Makes up for what crashes left: sessions nobody woke, turns nobody hosts, calls of the dead."""
+"""Makes up for what crashes left, and begins what ended turns ask for."""
 
 import asyncio
 import logging
@@ -9,8 +9,9 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from everturn.session import SessionKey
+from everturn.session import Consolidate, SessionKey
 from everturn_activities.store import Store
+from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.locks import dead_workers, forget_worker
 from everturn_workers.temporal import RPC_TIMEOUT, TemporalWaker
 
@@ -30,9 +31,16 @@ class Reconciler:
     """Runs in every worker; doing the same thing twice does no harm."""
 
     def __init__(
-        self, store: Store, waker: TemporalWaker, client: Client, run_dir: Path, worker: str
+        self,
+        store: Store,
+        memories: SqlMemories,
+        waker: TemporalWaker,
+        client: Client,
+        run_dir: Path,
+        worker: str,
     ) -> None:
         self._store = store
+        self._memories = memories
         self._waker = waker
         self._client = client
         self._run_dir = run_dir
@@ -47,7 +55,7 @@ class Reconciler:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        for part in (self.bury, self.wake_sleepers, self.revive):
+        for part in (self.bury, self.wake_sleepers, self.revive, self.consolidate):
             try:
                 await part()
             except Exception as error:
@@ -109,3 +117,10 @@ class Reconciler:
         if len(found) < BATCH:
             self._looked_at = None
         self._asked = {key: at for key, at in self._asked.items() if at > now}
+
+    async def consolidate(self) -> None:
+        """Begin the consolidations that ended turns asked for: nobody waits for them."""
+        for due in await self._memories.due(BATCH):
+            await self._waker.consolidate(Consolidate(due.tenant, due.id))
+            # One that is begun and lost is begun again once its time has come.
+            await self._memories.begun(due.id)

@@ -19,6 +19,7 @@ from everturn_activities.governor.quick import QuickGovernor
 from everturn_activities.governor.sql import SqlGovernor
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql import SqlStore
+from everturn_activities.store.sql_memories import SqlMemories
 from everturn_activities.wakeups import WakeUps
 from everturn_workers.home import leave_socket_dir, prepare, socket_dir
 from everturn_workers.settings import Settings
@@ -32,6 +33,7 @@ TOKENS_OF = "gpt-5-mini"
 @dataclass(frozen=True)
 class Runtime:
     store: SqlStore
+    memories: SqlMemories
     events: SqlEventLog
     wakeups: WakeUps
     governor: QuickGovernor
@@ -50,7 +52,8 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     limits = Limits(settings.provider_limits)
     governor = QuickGovernor(_governor(settings, database, limits), limits)
     try:
-        yield Runtime(store, SqlEventLog(database, wakeups), wakeups, governor)
+        events = SqlEventLog(database, wakeups)
+        yield Runtime(store, SqlMemories(database, count_text), events, wakeups, governor)
     finally:
         await governor.close()
         await store.close()
@@ -78,6 +81,10 @@ def _governor(settings: Settings, database: SqliteDatabase, limits: Limits) -> G
     from everturn_activities.governor.redis import RedisGovernor
 
     return RedisGovernor(settings.redis_url.get_secret_value(), limits)
+
+
+def count_text(text: str) -> int:
+    return tokens.count_text(text, TOKENS_OF)
 
 
 def count_tokens(message: UserMessage | AssistantMessage | ToolMessage) -> int:

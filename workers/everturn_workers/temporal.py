@@ -7,12 +7,13 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter, DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from everturn.errors import RuntimeUnavailable
-from everturn.session import TurnStart
+from everturn.session import Consolidate, TurnStart
 from everturn_activities.store import Wake
 from everturn_workers.settings import Settings
 
@@ -88,6 +89,18 @@ class TemporalWaker:
             task_queue=self._settings.task_queue,
             task_timeout=TASK_TIMEOUT,
             start_signal="wake",
+            rpc_timeout=RPC_TIMEOUT,
+        )
+
+    async def consolidate(self, request: Consolidate) -> None:
+        """Have a memory made smaller; one that is under way already is left to it."""
+        await self._client.start_workflow(
+            "Consolidation",
+            request,
+            id=request.workflow_id,
+            task_queue=self._settings.task_queue,
+            task_timeout=TASK_TIMEOUT,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             rpc_timeout=RPC_TIMEOUT,
         )
 

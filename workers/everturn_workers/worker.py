@@ -24,6 +24,7 @@ from everturn_activities import prices, tokens
 from everturn_activities.admission import Admission
 from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
+from everturn_activities.consolidation import ConsolidationActivities
 from everturn_activities.flights import CancelWatch
 from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways
@@ -39,9 +40,10 @@ from everturn_workers.discreet import Discreet, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
-from everturn_workers.runtime import TOKENS_OF, Runtime, open_runtime
+from everturn_workers.runtime import TOKENS_OF, Runtime, count_text, open_runtime
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
+from everturn_workflows.consolidation import Consolidation
 from everturn_workflows.turn import Turn
 
 MODELS_MAX = 200
@@ -103,7 +105,7 @@ async def running_worker(
     queue = settings.task_queue
     async with AsyncExitStack() as stack:
         stack.enter_context(WorkerLock(run_dir, instance))
-        reconciler = Reconciler(runtime.store, waker, client, run_dir, instance)
+        reconciler = Reconciler(runtime.store, runtime.memories, waker, client, run_dir, instance)
         await reconciler.look()
         await runtime.governor.look()
         governing = asyncio.create_task(runtime.governor.run())
@@ -111,7 +113,7 @@ async def running_worker(
         turn_worker = await stack.enter_async_context(
             Worker(
                 task_queue=queue,
-                workflows=[Turn],
+                workflows=[Turn, Consolidation],
                 activities=[
                     work.turns.begin_turn,
                     work.turns.check_inbox,
@@ -130,7 +132,11 @@ async def running_worker(
         model_worker = await stack.enter_async_context(
             Worker(
                 task_queue=f"{queue}-models",
-                activities=[work.models.call_model, work.compactions.compact],
+                activities=[
+                    work.models.call_model,
+                    work.compactions.compact,
+                    work.consolidations.consolidate,
+                ],
                 max_concurrent_activities=MODELS_MAX,
                 **everywhere,
             )
@@ -160,6 +166,7 @@ class _Activities:
     steps: StepActivities
     models: ModelActivities
     compactions: CompactionActivities
+    consolidations: ConsolidationActivities
     tools: ToolActivities
 
 
@@ -209,7 +216,16 @@ def _activities(
     steps = StepActivities(
         runtime.store, candidates, placements, frames, gatherer, admission, models, tools
     )
-    return _Activities(turns, steps, models, compactions, tools)
+    consolidations = ConsolidationActivities(
+        runtime.store,
+        runtime.memories,
+        gateways,
+        prices.cost_usd,
+        count_text,
+        admission,
+        instance,
+    )
+    return _Activities(turns, steps, models, compactions, consolidations, tools)
 
 
 async def _shut_down(*workers: Worker) -> None:
@@ -241,13 +257,13 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    from everturn_activities.builtin.inside import Services
     from everturn_activities.workspaces import Workspaces as Folders
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    folders = Folders(unsafe_commands=settings.unsafe_commands)
     gateways = Gateways(os.environ)
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime(settings))
@@ -255,6 +271,8 @@ async def _serve(settings: Settings) -> None:
         client = await _connected(settings, stopping)
         if client is None:
             return
+        services = Services(facts=runtime.memories)
+        folders = Folders(settings.unsafe_commands, services)
         instance = await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)
         )

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
         CheckInbox,
         Compact,
         Compacted,
+        Consolidate,
         ContextHead,
         Finished,
         FinishTurn,
@@ -27,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         TurnHead,
     )
     from everturn_activities.compaction import CompactionActivities
+    from everturn_activities.consolidation import ConsolidationActivities
     from everturn_activities.model import ModelActivities
     from everturn_activities.step import StepActivities
     from everturn_activities.tools import ToolActivities
@@ -135,6 +137,19 @@ def compact(context: ContextHead, forced: bool) -> "workflow.ActivityHandle[Comp
         retry_policy=MODEL_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         priority=Priority(fairness_key=context.tenant),
+    )
+
+
+async def consolidate(request: Consolidate) -> int:
+    return await workflow.execute_activity_method(
+        ConsolidationActivities.consolidate,
+        request,
+        task_queue=f"{workflow.info().task_queue}-models",
+        start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
+        schedule_to_close_timeout=MODEL_ALL_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=MODEL_RETRY,
+        priority=Priority(fairness_key=request.tenant),
     )
 
 

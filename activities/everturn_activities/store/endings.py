@@ -8,7 +8,7 @@ from everturn.events import Draft
 from everturn.messages import message_from_json
 from everturn.session import Finished, FinishTurn, SessionKey
 from everturn.tools import RESPONSE
-from everturn_activities.store import asks, inbox, ledger, schema, side_journal, stops
+from everturn_activities.store import asks, inbox, ledger, memories, schema, side_journal, stops
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Terms
@@ -120,6 +120,8 @@ def _record_outcome(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
     )
     side_journal.close(session, request.turn, terms.meter)
+    worked = terms.spec(connection)
+    memories.mark_due(session, request.turn, worked.workspace, worked.profile.memory)
     side = side_journal.paid(connection, session.sid, request.turn)
     if begun is not None:
         # Nobody will hear of this call any more.

@@ -97,6 +97,24 @@ def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocke
         return None
     if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
+    _open_entry(session, call, mine, wanted)
+    return None
+
+
+def reserve_if_free(session: LockedSession, call: "Call", wanted: Amount) -> bool:
+    """Reserve `wanted` for a call that nobody waits for, unless any account is in the way:
+    it is no reason to ask a person."""
+    mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
+    for account in mine:
+        for unit in UNITS:
+            unpriced = unit == "usd" and wanted.usd is None and account.limit[unit] is not None
+            if unpriced or account.is_taken(unit, wanted) or account.is_marked(unit):
+                return False
+    _open_entry(session, call, mine, wanted)
+    return True
+
+
+def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wanted: Amount) -> None:
     for account in mine:
         _add(account.reserved, wanted)
         accounts.save(session.tx, account)
@@ -116,7 +134,6 @@ def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocke
             **{f"reserved_{unit}": wanted.of(unit) for unit in UNITS},
         },
     )
-    return None
 
 
 def check(session: LockedSession, context: ContextHead, model: str, terms: Terms) -> Blocked | None:

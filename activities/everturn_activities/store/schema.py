@@ -274,6 +274,60 @@ cuts = sa.Table(
     sa.Column("undone_at", sa.Double),
 )
 
+# Whose facts: `owner` is a session's id, a person or a workspace, as `scope` says.
+memories = sa.Table(
+    "memories",
+    metadata,
+    sa.Column("id", _sid, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),  # session, user, project
+    sa.Column("owner", sa.Text, nullable=False),
+    # The newest fact's number, and the facts in force with their tokens.
+    sa.Column("n", sa.Integer, nullable=False, default=0),
+    sa.Column("facts", sa.Integer, nullable=False, default=0),
+    sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    # So many tokens ask for no consolidation: the last one left them, or failed at them.
+    sa.Column("quiet_tokens", sa.Integer, nullable=False, default=0),
+    # A consolidation is due since then, for this turn; NULL where none is.
+    sa.Column("due_at", sa.Double),
+    sa.Column("due_sid", _sid),
+    sa.Column("due_turn", sa.Integer),
+    sa.UniqueConstraint("tenant", "scope", "owner"),
+    sa.Index(None, "due_at"),
+)
+
+facts = sa.Table(
+    "facts",
+    metadata,
+    sa.Column("memory", _sid, primary_key=True, autoincrement=False),
+    sa.Column("n", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("text", sa.Text, nullable=False),  # empty once it was forgotten
+    sa.Column("tokens", sa.Integer, nullable=False),
+    # The saver's idempotency key.
+    sa.Column("key", sa.Text, nullable=False),
+    # The steps that it comes from, as JSON; none where a person added it.
+    sa.Column("sources", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    # The fact that a consolidation put in its place.
+    sa.Column("replaced_by", sa.Integer),
+    sa.Column("forgotten_at", sa.Double),
+    sa.UniqueConstraint("memory", "key"),
+)
+
+# Folders of a workspace that are searched; what is found in them is no truth, and stands in
+# an index of its own.
+knowledge_bases = sa.Table(
+    "knowledge_bases",
+    metadata,
+    sa.Column("id", _sid, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("workspace", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("folder", sa.Text, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("tenant", "workspace", "name"),
+)
+
 events = sa.Table(
     "events",
     metadata,

@@ -5,17 +5,15 @@ import base64
 import binascii
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
-from fastapi import Path as InPath
 from fastapi.routing import APIRoute
 
 from everturn.budgets import Budget, BudgetVerdict
-from everturn.errors import UnknownSession, UsageError
+from everturn.errors import UsageError
 from everturn.events import cursor_from_text
 from everturn.inputs import checked_id, checked_message, checked_text
 from everturn.messages import Document, Image, UserMessage, user_text
@@ -40,36 +38,16 @@ from everturn.views import (
     UsageBy,
     UsagePage,
 )
-from everturn_activities.event_log import EventLog
-from everturn_activities.store import Inbound, SessionSettings, Store
+from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.usage import start_of
-from everturn_workers.doors.streams import Streams
-from everturn_workers.front import Front
+from everturn_workers.doors.memory import add_memory
+from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
 from everturn_workers.known_session import demand_same
-from everturn_workers.settings import Settings
 
 EVENTS_PAGE = 1000
 _NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
 
 _SETTINGS = {"workspace", "agent", "model", "working_dir"}
-
-Check = Callable[[Path, str | None, str | None], Path]
-"""`(workspace, agent, model)` to the folder that the workspace's tools work in.
-
-Raises WorkspaceError, UnknownAgent or UnknownModel where a turn could not be worked so.
-"""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What the routes work with."""
-
-    store: Store
-    events: EventLog
-    front: Front
-    settings: Settings
-    check: Check
-    streams: Streams
 
 
 class _StrictRequest(Request):
@@ -89,28 +67,13 @@ class _StrictRoute(APIRoute):
         return strict
 
 
-def authorize(request: Request) -> str:
-    """The tenant that the request speaks for; everything it reaches is this tenant's."""
-    return "default"
-
-
-Name = Annotated[str, InPath(alias="id")]
-
-
-def key_of(request: Request, session: str) -> SessionKey:
-    try:
-        return SessionKey(authorize(request), checked_id(session, "session id"))
-    except UsageError as error:
-        raise UnknownSession(str(error)) from None
-
-
 def router(parts: Parts) -> APIRouter:
     routes = APIRouter(
         prefix="/v1",
         route_class=_StrictRoute,
         responses={"default": {"model": Problem, "description": "A problem document (RFC 9457)"}},
     )
-    for add in (_sessions, _messages, _events, _controls, _budgets, _compactions):
+    for add in (_sessions, _messages, _events, _controls, _budgets, _compactions, add_memory):
         add(routes, parts)
     return routes
 
@@ -302,29 +265,18 @@ def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
             "The session names no workspace and the server has none; send 'workspace', or start"
             " the server with EVERTURN_WORKSPACE."
         )
-    workspace = _folder("workspace", Path(named))
+    workspace = folder("workspace", Path(named))
     agent = body.agent or parts.settings.agent
     model = body.model or parts.settings.model
     working_dir = parts.check(workspace, agent, model)
     if body.working_dir is not None:
-        working_dir = _folder("working_dir", Path(body.working_dir))
+        working_dir = folder("working_dir", Path(body.working_dir))
     return SessionSettings(
         workspace=str(workspace),
         working_dir=str(working_dir),
         agent=agent or "default",
         model=model,
     )
-
-
-def _folder(field: str, path: Path) -> Path:
-    """`path` where it is an existing absolute folder."""
-    shown = ascii(str(path)[:200])
-    try:
-        if path.is_absolute() and path.is_dir():
-            return path
-    except (OSError, ValueError):
-        pass
-    raise UsageError(f"Field {field!r} is {shown}; name an existing folder by its absolute path.")
 
 
 def _user_message(body: NewMessage) -> UserMessage:

@@ -12,6 +12,7 @@ depends_on = None
 def upgrade() -> None:
     _create_budgets()
     _create_governor()
+    _create_memory()
     op.create_table(
         "blobs",
         sa.Column("digest", sa.Text(), nullable=False),
@@ -318,6 +319,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    _drop_memory()
     _drop_governor()
     _drop_budgets()
     op.drop_table("turns")
@@ -504,3 +506,64 @@ def _drop_governor() -> None:
     op.drop_table("governor_leases")
     op.drop_table("governor_keys")
     op.drop_table("governor_breakers")
+
+
+def _create_memory() -> None:
+    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "memories",
+        sa.Column("id", number, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("n", sa.Integer(), nullable=False),
+        sa.Column("facts", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("quiet_tokens", sa.Integer(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=True),
+        sa.Column("due_sid", number, nullable=True),
+        sa.Column("due_turn", sa.Integer(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_memories")),
+        sa.UniqueConstraint(
+            "tenant", "scope", "owner", name=op.f("uq_memories_tenant_scope_owner")
+        ),
+    )
+    with op.batch_alter_table("memories", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_memories_due_at"), ["due_at"], unique=False)
+
+    op.create_table(
+        "facts",
+        sa.Column("memory", number, autoincrement=False, nullable=False),
+        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("sources", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("replaced_by", sa.Integer(), nullable=True),
+        sa.Column("forgotten_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("memory", "n", name=op.f("pk_facts")),
+        sa.UniqueConstraint("memory", "key", name=op.f("uq_facts_memory_key")),
+    )
+    op.create_table(
+        "knowledge_bases",
+        sa.Column("id", number, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("workspace", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("folder", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_knowledge_bases")),
+        sa.UniqueConstraint(
+            "tenant", "workspace", "name", name=op.f("uq_knowledge_bases_tenant_workspace_name")
+        ),
+    )
+
+
+def _drop_memory() -> None:
+    op.drop_table("knowledge_bases")
+    op.drop_table("facts")
+    with op.batch_alter_table("memories", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_memories_due_at"))
+
+    op.drop_table("memories")
