@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from everturn.memory import MemoryRules
 from everturn.messages import Frozen
 from everturn.skills import SkillRules
 
@@ -115,7 +116,7 @@ class Profile(Frozen):
     `agent` holds defaults for the fields of `Agent`. `aliases` are other names for tools:
     `{"fs_read": "read_file"}` shows the tool `read_file` as `fs_read`. With `strict_allowed` an
     agent's `allowed_tools` are the only ones that it sees, and not only those that nobody is
-    asked about.
+    asked about. `memory` says which facts a turn reads and keeps.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -125,6 +126,7 @@ class Profile(Frozen):
     skills: SkillRules = SkillRules()
     strict_allowed: bool = False
     agent: dict[str, Any] = Field(default_factory=dict)
+    memory: MemoryRules = MemoryRules()
 
 
 DEFAULT = Profile(
