@@ -11,6 +11,8 @@ import typer
 from everturn_workers.cli import options
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from everturn.client import Client
     from everturn.memory import FactScope
     from everturn.views import FactView
@@ -129,13 +131,13 @@ def _workspace(settings: "Settings") -> str:
     return str(options.workspace_of(settings, Path.cwd()))
 
 
-def _text(fact: "FactView") -> str:
-    from rich.markup import escape
+def _text(fact: "FactView") -> "Text":
+    from rich.text import Text
 
     from everturn_workers.cli.show import printable
 
     by = "" if fact.replaced_by is None else f" [in fact {fact.replaced_by}]"
-    return escape(printable(" ".join(fact.text.split())) + by)
+    return Text(printable(" ".join(fact.text.split())) + by)
 
 
 def _asked(ask: "Callable[[Client], Coroutine[None, None, T]]", settings: "Settings") -> T:

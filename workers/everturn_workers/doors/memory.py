@@ -44,13 +44,16 @@ def add_memory(routes: APIRouter, parts: Parts) -> None:
 
         `replaced` adds those that a consolidation has put others in the place of.
         """
-        scopes = [scope] if scope is not None else [s for s in SCOPES if s != "session" or session]
-        if scope is None and session is not None and workspace is None:
-            workspace = (await parts.store.session(key_of(request, session))).workspace
-        places = [
-            await place_of(request, one, session if one == "session" else None, workspace)
-            for one in scopes
-        ]
+        if scope is not None:
+            places = [await place_of(request, scope, session, workspace)]
+        else:
+            if session is not None and workspace is None:
+                workspace = (await parts.store.session(key_of(request, session))).workspace
+            places = [
+                await place_of(request, one, session if one == "session" else None, workspace)
+                for one in SCOPES
+                if one != "session" or session is not None
+            ]
         found = await (memories.all_facts(places) if replaced else memories.facts(places))
         return FactPage(facts=tuple(found))
 
