@@ -32,11 +32,15 @@ from everturn.views import (
     CompactSession,
     FactPage,
     FactView,
+    KnowledgePage,
+    KnowledgeView,
     MessagePage,
     NewBudget,
     NewFact,
+    NewKnowledge,
     NewMessage,
     NewSession,
+    PassagePage,
     Problem,
     SessionPage,
     SessionView,
@@ -213,6 +217,31 @@ class Client:
         query = {"scope": scope, "session": session, "workspace": workspace, "fact": fact}
         given = {name: value for name, value in query.items() if value is not None}
         await self._request("DELETE", "/v1/memory", params=given)
+
+    async def knowledge(self, workspace: str | None = None) -> list[KnowledgeView]:
+        """The folders that are searched for a workspace, by default the server's own."""
+        return list((await self._get("/v1/knowledge", KnowledgePage, workspace=workspace)).bases)
+
+    async def add_knowledge(self, knowledge: NewKnowledge) -> KnowledgeView:
+        """Have a folder searched; the view says whether it is still being read."""
+        return await self._post("/v1/knowledge", knowledge, KnowledgeView)
+
+    async def query_knowledge(
+        self,
+        query: str,
+        *,
+        name: str | None = None,
+        limit: int = 5,
+        workspace: str | None = None,
+    ) -> PassagePage:
+        """The passages that fit best, of one folder or of all of the workspace's."""
+        given = {"q": query, "name": name, "workspace": workspace}
+        return await self._get("/v1/knowledge/query", PassagePage, limit=limit, **given)
+
+    async def remove_knowledge(self, name: str, workspace: str | None = None) -> None:
+        """Search a folder no more; UsageError where there is none of that name."""
+        given = {"name": name} | ({} if workspace is None else {"workspace": workspace})
+        await self._request("DELETE", "/v1/knowledge", params=given)
 
     async def compact(self, session: str) -> None:
         """Have the session's older messages summarised before its next step."""

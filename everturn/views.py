@@ -282,6 +282,64 @@ class Forgotten(Frozen):
     fact: int
 
 
+class NewKnowledge(Frozen):
+    """Body of `POST /v1/knowledge`: a folder that is to be searched for a workspace. The same
+    `name` again with the same folder looks anew for what has changed."""
+
+    name: str | None = None
+    folder: str
+    workspace: str | None = None
+
+
+class KnowledgeView(Frozen):
+    """A folder that is searched; `indexing` while it is read. `embedded` counts the chunks with
+    a vector of `embedding_model`, where one is set. `skipped` names the first files that were
+    left out, and why, of `skipped_count`."""
+
+    name: str
+    folder: str
+    workspace: str
+    files: int
+    chunks: int
+    embedded: int = 0
+    embedding_model: str | None = None
+    indexing: bool = False
+    problem: str | None = None
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+
+
+class KnowledgePage(Frozen):
+    """Answer of `GET /v1/knowledge`."""
+
+    bases: tuple[KnowledgeView, ...]
+
+
+class PassageView(Frozen):
+    """A piece of a file of the base, with the lines that it stands in, from 1."""
+
+    base: str
+    path: str
+    first: int
+    last: int
+    heading: str = ""
+    text: str
+
+
+class PassagePage(Frozen):
+    """Answer of `GET /v1/knowledge/query`: the best first. `notes` tell what was not looked
+    at, and why."""
+
+    passages: tuple[PassageView, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Removed(Frozen):
+    """Answer of `DELETE /v1/knowledge`: the folder of that name is searched no more."""
+
+    name: str
+
+
 class Problem(Frozen):
     """RFC 9457 problem document."""
 

@@ -65,6 +65,15 @@ class Project(Frozen):
     instructions: str = ""
 
 
+class KnowledgeSettings(Frozen):
+    """`embedding_model` makes vectors of what is searched, so that meanings are found and not
+    only words; it is served as a model of `[model]` is."""
+
+    embedding_model: str | None = None
+    base_url: str | None = None
+    api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
+
+
 class WorkspaceSettings(Frozen):
     """The content of `everturn.toml`."""
 
@@ -73,6 +82,7 @@ class WorkspaceSettings(Frozen):
     model: ModelSettings = ModelSettings()
     tools: ToolSettings = ToolSettings()
     project: Project = Project()
+    knowledge: KnowledgeSettings = KnowledgeSettings()
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,13 @@ from everturn.session import (
 )
 from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.gateways import Usage
+from everturn_activities.knowledge import Embedder
+from everturn_activities.knowledge.library import Library
+from everturn_activities.knowledge.sqlite import SqliteIndex
 from everturn_activities.starter import create
 from everturn_activities.store import Caller, CallStarted, Wake
 from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_activities.wakeups import WakeUps
@@ -66,6 +70,12 @@ class Runtime:
         self.database = SqliteDatabase(folder / "everturn.db", self.wakeups.tell)
         self.store = SqlStore(self.database, lambda message: 1)
         self.memories = SqlMemories(self.database, lambda text: len(text.split()))
+        self.library = Library(
+            SqlKnowledgeBases(self.database),
+            SqliteIndex(folder / "knowledge.db"),
+            lambda workspace: self.embedder,
+        )
+        self.embedder: Embedder | None = None
         self.log = SqlEventLog(self.database, self.wakeups)
         self.workspace = folder / "workspace"
         create(self.workspace)
@@ -82,6 +92,7 @@ class Runtime:
         return create_app(
             self.store,
             self.memories,
+            self.library,
             self.log,
             Front(self.store, self.waker),
             self.settings(**given),

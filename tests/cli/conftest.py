@@ -18,6 +18,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     runtime = Runtime(tmp_path)
     await runtime.wakeups.listen()
     yield runtime
+    await runtime.library.close()
     await runtime.store.close()
     await runtime.wakeups.close()
 

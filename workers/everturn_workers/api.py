@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request, Response
 
 import everturn_workers.doors.v1 as v1
 from everturn_activities.event_log import EventLog
+from everturn_activities.knowledge.library import Library
 from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.discreet import log_to_stderr
@@ -39,6 +40,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 def create_app(
     store: Store,
     memories: SqlMemories,
+    library: Library,
     events: EventLog,
     front: Front,
     settings: Settings,
@@ -86,6 +88,7 @@ def create_app(
             Parts(
                 store=store,
                 memories=memories,
+                library=library,
                 events=events,
                 front=front,
                 settings=settings,
@@ -133,6 +136,7 @@ def build(settings: Settings, runtime: Runtime, waker: TemporalWaker) -> FastAPI
     return create_app(
         runtime.store,
         runtime.memories,
+        runtime.library,
         runtime.events,
         Front(runtime.store, waker),
         settings,

@@ -1,6 +1,7 @@
 """What every process of ours opens: the store, the event log, and the exchange of wake-ups."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,11 @@ from everturn_activities.governor import Governor
 from everturn_activities.governor.limits import Limits
 from everturn_activities.governor.quick import QuickGovernor
 from everturn_activities.governor.sql import SqlGovernor
+from everturn_activities.knowledge.embedding import Embedders
+from everturn_activities.knowledge.library import Library
+from everturn_activities.knowledge.sqlite import SqliteIndex
 from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_activities.wakeups import WakeUps
@@ -34,6 +39,7 @@ TOKENS_OF = "gpt-5-mini"
 class Runtime:
     store: SqlStore
     memories: SqlMemories
+    library: Library
     events: SqlEventLog
     wakeups: WakeUps
     governor: QuickGovernor
@@ -51,11 +57,18 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     asyncio.get_running_loop().run_in_executor(None, tokens.warm)
     limits = Limits(settings.provider_limits)
     governor = QuickGovernor(_governor(settings, database, limits), limits)
+    embedders = Embedders(os.environ)
+    library = Library(
+        SqlKnowledgeBases(database), SqliteIndex(settings.home / "knowledge.db"), embedders.of
+    )
+    memories = SqlMemories(database, count_text)
+    events = SqlEventLog(database, wakeups)
     try:
-        events = SqlEventLog(database, wakeups)
-        yield Runtime(store, SqlMemories(database, count_text), events, wakeups, governor)
+        yield Runtime(store, memories, library, events, wakeups, governor)
     finally:
         await governor.close()
+        await library.close()
+        await embedders.close()
         await store.close()
         await wakeups.close()
         leave_socket_dir(settings.store_url)

@@ -63,6 +63,8 @@ class ScriptedModel:
         match scope["type"], scope.get("method"), scope.get("path"):
             case "http", "POST", "/v1/chat/completions":
                 await self._complete(await _body(receive), receive, send)
+            case "http", "POST", "/v1/embeddings":
+                await self._embed(await _body(receive), send)
             case "http", "GET", "/v1/models":
                 await _answer(send, 200, {"object": "list", "data": [{"id": "scripted"}]})
             case "http", "GET", "/control/held":
@@ -125,6 +127,22 @@ class ScriptedModel:
                 self._tell("cut", told)
         finally:
             gone.cancel()
+
+    async def _embed(self, body: bytes, send: Send) -> None:
+        try:
+            request = orjson.loads(body)
+            texts = [str(text) for text in request["input"]]
+        except (ValueError, LookupError, TypeError):
+            error = {"message": "The body is no request for embeddings.", "type": "invalid_request"}
+            await _answer(send, 400, {"error": error})
+            return
+        self._tell("embedded", {"model": request.get("model"), "texts": len(texts)})
+        rows = [
+            {"object": "embedding", "index": index, "embedding": self._script.vector(text)}
+            for index, text in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+        await _answer(send, 200, {"object": "list", "data": rows, "usage": usage})
 
     async def _streamed(
         self,

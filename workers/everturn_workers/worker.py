@@ -271,7 +271,7 @@ async def _serve(settings: Settings) -> None:
         client = await _connected(settings, stopping)
         if client is None:
             return
-        services = Services(facts=runtime.memories)
+        services = Services(facts=runtime.memories, library=runtime.library)
         folders = Folders(settings.unsafe_commands, services)
         instance = await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)

@@ -7,7 +7,7 @@ from typing import Protocol
 from everturn.agents import AgentSpec
 from everturn.memory import FactSource, MemoryPlace
 from everturn.tools import ToolContext
-from everturn.views import FactView
+from everturn.views import FactView, KnowledgeView, PassageView
 
 
 class Facts(Protocol):
@@ -20,11 +20,30 @@ class Facts(Protocol):
     async def forget(self, at: MemoryPlace, n: int) -> None: ...
 
 
+class Passages(Protocol):
+    """Pieces of files, the best first, and what was not looked at."""
+
+    @property
+    def passages(self) -> tuple[PassageView, ...]: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+
+class Library(Protocol):
+    """The side of knowledge for its tool, and for the layer that lists it."""
+
+    async def query(
+        self, tenant: str, workspace: str, text: str, limit: int, name: str | None = None
+    ) -> Passages: ...
+    async def list(self, tenant: str, workspace: str) -> list[KnowledgeView]: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """What a worker lends to its own tools; None where it has none of it."""
 
     facts: Facts | None = None
+    library: Library | None = None
 
 
 NO_SERVICES = Services()

@@ -54,7 +54,7 @@ class Gateways:
             from everturn_activities.gateways.litellm import LiteLLMGateway
 
             self._litellm = LiteLLMGateway(
-                secrets=lambda: _secrets(self._environ), key=self._environ.get
+                secrets=lambda: secrets_of(self._environ), key=self._environ.get
             )
         return self._litellm
 
@@ -137,7 +137,7 @@ def _account(environ: Mapping[str, str], provider: str) -> list[str]:
     )
 
 
-def _secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         value for name, value in environ.items() if name.endswith(_SECRET_ENDINGS) and value
     )

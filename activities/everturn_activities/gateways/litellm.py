@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
@@ -119,14 +119,39 @@ class LiteLLMGateway:
             usage = await asyncio.to_thread(estimated_usage, context, growing.pieces)
         yield Reply(growing.message(stop), stop, usage, context.model)
 
+    async def embed(
+        self, model: str, texts: Sequence[str], api_key_variable: str | None, seconds: float
+    ) -> list[list[float]]:
+        """One vector a text, in order; raises ModelError."""
+        litellm = await asyncio.to_thread(_imported)
+        self._used = True
+        key = self._key_for(model, api_key_variable)
+        wire = Wire()
+        _wire.set(wire)
+        provider = model.partition("/")[0]
+        variable = api_key_variable or _KEY_VARIABLES.get(provider, f"{provider.upper()}_API_KEY")
+        called = Called(model, provider, variable, lambda: (*self._secrets(), *key.values()))
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await litellm.aembedding(
+                    model=model, input=list(texts), max_retries=0, num_retries=0, **key
+                )
+            return [[float(value) for value in row["embedding"]] for row in answer.data]
+        except TimeoutError:
+            raise stalled(called, seconds) from None
+        except Exception as error:
+            raise _classified(called, wire, error) from None
+
     def _named_key(self, context: Context) -> dict[str, str]:
         """The key as LiteLLM takes it, where the context names its variable."""
-        variable = context.api_key_variable
+        return self._key_for(context.model, context.api_key_variable)
+
+    def _key_for(self, model: str, variable: str | None) -> dict[str, str]:
         if variable is None:
             return {}
         key = (self._key(variable) or "").strip()
         if not key:
-            raise ModelRefused(f"No key for model {context.model}: set {variable}.")
+            raise ModelRefused(f"No key for model {model}: set {variable}.")
         return {"api_key": key}
 
     async def close(self) -> None:

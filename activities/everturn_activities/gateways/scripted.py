@@ -18,6 +18,7 @@ from everturn_activities.gateways.accumulate import Accumulator
 from everturn_activities.gateways.failures import Called, cut, from_answer, stalled
 from everturn_activities.gateways.wire import RESULTS_HEADING, wire_messages
 
+DIMENSIONS = 256
 _WORD = re.compile(r"\s*\S+\s*|\s+")
 
 
@@ -70,11 +71,22 @@ class Script(Frozen):
 
     Patterns are tried in order; the first one found in the last user text wins. One of
     `by_last_result` that is found in the results that a conversation ends with wins over all.
+    `meanings` are words that mean another one: texts of one meaning have vectors alike.
     """
 
     replies: tuple[ScriptedReply, ...] = ()
     by_last_user: dict[str, tuple[ScriptedReply, ...]] = Field(default_factory=dict)
     by_last_result: dict[str, ScriptedReply] = Field(default_factory=dict)
+    meanings: dict[str, str] = Field(default_factory=dict)
+
+    def vector(self, text: str) -> list[float]:
+        """As an embedding model would: each word adds its meaning in a direction of its own."""
+        vector = [0.0] * DIMENSIONS
+        for word in re.findall(r"\w+", text.casefold()):
+            meaning = self.meanings.get(word, word)
+            digest = hashlib.blake2b(meaning.encode(), digest_size=8).digest()
+            vector[int.from_bytes(digest, "big") % DIMENSIONS] += 1.0
+        return vector
 
     def reply(self, place: "Place") -> ScriptedReply | None:
         """The reply at `place`, or None where the script ends earlier."""

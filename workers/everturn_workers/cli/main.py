@@ -7,7 +7,17 @@ from typing import NoReturn
 import typer
 
 from everturn.errors import EverturnError, UsageError
-from everturn_workers.cli import agents, budgets, memory, processes, profiles, sessions, usage, work
+from everturn_workers.cli import (
+    agents,
+    budgets,
+    knowledge,
+    memory,
+    processes,
+    profiles,
+    sessions,
+    usage,
+    work,
+)
 
 DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes: the turn completed, it failed, the command was wrong, it waits for a person,
@@ -30,6 +40,7 @@ profiles.add_to(app)
 budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)
+knowledge.add_to(app)
 
 
 def main() -> NoReturn:

@@ -12,6 +12,7 @@ from everturn.errors import UnknownSession, UsageError
 from everturn.inputs import checked_id
 from everturn.session import SessionKey
 from everturn_activities.event_log import EventLog
+from everturn_activities.knowledge.library import Library
 from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.doors.streams import Streams
@@ -29,6 +30,7 @@ Raises WorkspaceError, UnknownAgent or UnknownModel where a turn could not be wo
 class Parts:
     store: Store
     memories: SqlMemories
+    library: Library
     events: EventLog
     front: Front
     settings: Settings

@@ -40,6 +40,7 @@ from everturn.views import (
 )
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.usage import start_of
+from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
 from everturn_workers.known_session import demand_same
@@ -73,7 +74,16 @@ def router(parts: Parts) -> APIRouter:
         route_class=_StrictRoute,
         responses={"default": {"model": Problem, "description": "A problem document (RFC 9457)"}},
     )
-    for add in (_sessions, _messages, _events, _controls, _budgets, _compactions, add_memory):
+    for add in (
+        _sessions,
+        _messages,
+        _events,
+        _controls,
+        _budgets,
+        _compactions,
+        add_memory,
+        add_knowledge,
+    ):
         add(routes, parts)
     return routes
 

@@ -1,0 +1,232 @@
+"""The library: folders are read when they change, and searched by words and by vectors."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from everturn.errors import EverturnError, ModelError, UsageError
+from everturn.views import KnowledgeView, PassageView
+from everturn_activities.knowledge import Base, Embedder, KnowledgeIndex, fused
+from everturn_activities.knowledge.chunks import chunks_of
+from everturn_activities.knowledge.walk import Unread, read, walk
+
+FRESH_SECONDS = 2.0
+"""A folder that was looked at so lately is not looked at again."""
+READING_SECONDS = 20.0
+"""How long a query waits for a folder to be read; what has been read by then is searched."""
+EMBEDDED_AT_ONCE = 64
+CLAIM_SECONDS = 120.0
+"""After this long without a batch, another process takes over making vectors."""
+CANDIDATES = 50
+"""How many chunks each way of searching may name."""
+
+log = logging.getLogger(__name__)
+
+
+class Bases(Protocol):
+    async def add(self, tenant: str, workspace: str, name: str, folder: str) -> Base: ...
+    async def bases(self, tenant: str, workspace: str) -> list[Base]: ...
+    async def remove(self, tenant: str, workspace: str, name: str) -> Base: ...
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a query found, the best first; `notes` tell what was not looked at, and why."""
+
+    passages: tuple[PassageView, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Library:
+    """`embedder_of` gives the embedder of a workspace, None where it has set no model."""
+
+    def __init__(
+        self,
+        bases: Bases,
+        index: KnowledgeIndex,
+        embedder_of: Callable[[str], Embedder | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._bases = bases
+        self._index = index
+        self._embedder_of = embedder_of
+        self._clock = clock
+        self._owner = secrets.token_hex(8)
+        self._looked: dict[int, float] = {}
+        self._reading: dict[int, asyncio.Task[None]] = {}
+        self._problems: dict[int, str] = {}
+
+    async def close(self) -> None:
+        tasks = list(self._reading.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.to_thread(self._index.close)
+
+    async def add(self, tenant: str, workspace: str, name: str, folder: str) -> KnowledgeView:
+        """Have a folder searched from now on, and begin to read it."""
+        base = await self._bases.add(tenant, workspace, name, folder)
+        self._looked.pop(base.id, None)
+        self._begin(base)
+        return await self._view(base)
+
+    async def list(self, tenant: str, workspace: str) -> list[KnowledgeView]:
+        return [await self._view(base) for base in await self._bases.bases(tenant, workspace)]
+
+    async def remove(self, tenant: str, workspace: str, name: str) -> None:
+        base = await self._bases.remove(tenant, workspace, name)
+        if (reading := self._reading.pop(base.id, None)) is not None:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        await asyncio.to_thread(self._index.drop_base, base.id)
+
+    async def query(
+        self, tenant: str, workspace: str, text: str, limit: int, name: str | None = None
+    ) -> Answer:
+        """Passages for `text`; UsageError where there is no folder to search."""
+        bases = await self._bases.bases(tenant, workspace)
+        if name is not None:
+            named = [base for base in bases if base.name == name]
+            if not named:
+                known = ", ".join(base.name for base in bases) or "none"
+                raise UsageError(f"There is no knowledge {name[:100]!r}; there is {known}.")
+            bases = named
+        if not bases:
+            raise UsageError(
+                "No folder of knowledge was added to this workspace; a person adds one by"
+                " 'everturn knowledge add FOLDER'."
+            )
+        notes = [note for base in bases if (note := await self._read_now(base)) is not None]
+        ids = [base.id for base in bases]
+        ranked = [await asyncio.to_thread(self._index.by_words, ids, text, CANDIDATES)]
+        embedder = await asyncio.to_thread(self._embedder_of, workspace)
+        if embedder is not None:
+            try:
+                (vector,) = await embedder.embed([text])
+            except ModelError as error:
+                notes.append(f"Only words were searched, not meanings: {error}")
+            else:
+                ranked.append(
+                    await asyncio.to_thread(
+                        self._index.by_vector, ids, embedder.model, vector, CANDIDATES
+                    )
+                )
+        best = [id_ for id_, _ in fused(*ranked)[:limit]]
+        found = await asyncio.to_thread(self._index.chunks, best)
+        names = {base.id: base.name for base in bases}
+        passages = tuple(
+            PassageView(
+                base=names[found[id_][0]],
+                path=found[id_][1],
+                first=found[id_][2].first,
+                last=found[id_][2].last,
+                heading=found[id_][2].heading,
+                text=found[id_][2].text,
+            )
+            for id_ in best
+            if id_ in found
+        )
+        return Answer(passages, tuple(notes))
+
+    async def _read_now(self, base: Base) -> str | None:
+        """Look for changes, and wait a while for them to be read; what remains to be told."""
+        if self._clock() - self._looked.get(base.id, -FRESH_SECONDS) >= FRESH_SECONDS:
+            self._begin(base)
+        reading = self._reading.get(base.id)
+        if reading is not None:
+            done, _ = await asyncio.wait({reading}, timeout=READING_SECONDS)
+            if not done:
+                return f"Knowledge {base.name!r} is still being read; not all of it was searched."
+        return self._problems.get(base.id)
+
+    def _begin(self, base: Base) -> None:
+        """Read what has changed of a folder, unless that is under way already."""
+        if base.id in self._reading:
+            return
+        self._looked[base.id] = self._clock()
+        task = asyncio.create_task(self._refresh(base))
+        self._reading[base.id] = task
+        task.add_done_callback(lambda _: self._reading.pop(base.id, None))
+
+    async def _refresh(self, base: Base) -> None:
+        self._problems.pop(base.id, None)
+        try:
+            await asyncio.to_thread(self._read, base)
+            await self._embed(base)
+        except EverturnError as error:
+            self._problems[base.id] = f"Knowledge {base.name!r}: {error}"
+        except Exception as error:
+            # Its text could quote the files; what has been read by now can be searched.
+            log.error("reading a folder of knowledge failed with %s", type(error).__name__)
+            self._problems[base.id] = (
+                f"Knowledge {base.name!r} could not be read: {type(error).__name__}."
+            )
+
+    def _read(self, base: Base) -> None:
+        """Bring the index to what stands in the folder."""
+        if not base.folder.is_dir():
+            raise UsageError(f"the folder {base.folder} is not there any more; remove it, or mend.")
+        known = self._index.marks(base.id)
+        found = walk(base.folder)
+        for path, mark in found.files.items():
+            before = known.get(path)
+            if before == mark:
+                if before.unread:
+                    found.skip(path, before.unread)
+                continue
+            text = read(base.folder, path)
+            if isinstance(text, Unread):
+                found.skip(path, text.why)
+                self._index.put_unread(base.id, path, replace(mark, unread=text.why))
+                continue
+            digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+            self._index.put(base.id, path, mark, digest, chunks_of(path, text))
+        if gone := [path for path in known if path not in found.files]:
+            self._index.drop(base.id, gone)
+        self._index.note_skipped(base.id, found.skipped, found.skipped_count)
+
+    async def _embed(self, base: Base) -> None:
+        """Give every chunk a vector that has none, some at a time: what is paid for is kept."""
+        embedder = await asyncio.to_thread(self._embedder_of, base.workspace)
+        if embedder is None:
+            return
+        while missing := await asyncio.to_thread(
+            self._index.missing, base.id, embedder.model, EMBEDDED_AT_ONCE
+        ):
+            now = time.time()
+            if not await asyncio.to_thread(
+                self._index.claim, base.id, self._owner, now, now + CLAIM_SECONDS
+            ):
+                return  # Another process is at it.
+            vectors = await embedder.embed([text for _, text in missing])
+            digests = [digest for digest, _ in missing]
+            await asyncio.to_thread(
+                self._index.put_vectors, embedder.model, list(zip(digests, vectors, strict=True))
+            )
+
+    async def _view(self, base: Base) -> KnowledgeView:
+        try:
+            embedder = await asyncio.to_thread(self._embedder_of, base.workspace)
+        except UsageError:
+            # A workspace whose settings are broken says so where it is used.
+            embedder = None
+        model = None if embedder is None else embedder.model
+        held = await asyncio.to_thread(self._index.indexed, base.id, model)
+        return KnowledgeView(
+            name=base.name,
+            folder=str(base.folder),
+            workspace=base.workspace,
+            files=held.files,
+            chunks=held.chunks,
+            embedded=held.embedded,
+            embedding_model=model,
+            indexing=base.id in self._reading,
+            problem=self._problems.get(base.id),
+            skipped=held.skipped,
+            skipped_count=held.skipped_count,
+        )
