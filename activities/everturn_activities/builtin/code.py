@@ -1,7 +1,7 @@
 """Finding one's way in code: what a file defines, where a name is defined and used."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +20,7 @@ LINE_CHARACTERS_MAX = 160
 SECONDS_MAX = 20.0
 """How long a search may take; what was not looked at by then is told."""
 
-Find = Callable[[Language, bytes], list[Symbol]]
+Find = Callable[[Language, bytes], Iterable[Symbol]]
 
 
 @tool(effect="pure", timeout_seconds=60.0)
@@ -50,21 +50,26 @@ async def code(
 
 
 def _found(root: Path, find: str, path: str, name: str | None, limit: int) -> str:
-    if find == "symbols":
-        lines = list(_of_file(root, path, _asked(find, name)))
-        return _shown(lines, limit, []) or f"{path} defines nothing."
-    paths = _paths(root, path)
+    paths = [path] if find == "symbols" else _paths(root, path)
+    asked = _asked(find, name)
     until = time.monotonic() + SECONDS_MAX
-    lines, notes = [], []
+    lines: list[str] = []
+    notes: list[str] = []
     for number, each in enumerate(paths):
-        if time.monotonic() > until:
-            notes.append(f"{len(paths) - number} of {len(paths)} files were not looked at")
-            break
+        for line in _of_file(root, each, asked, name, skips=len(paths) > 1):
+            lines.append(line)
+            if len(lines) > limit or time.monotonic() > until:
+                break
         if len(lines) > limit:
             break
-        lines += _of_file(root, each, _asked(find, name), name, skips=len(paths) > 1)
+        if time.monotonic() > until and number < len(paths) - 1:
+            left = len(paths) - number - 1
+            notes.append(f"{left} of {len(paths)} files were not looked at")
+            break
     if lines:
         return _shown(lines, limit, notes)
+    if find == "symbols":
+        return f"{path} defines nothing."
     told = "; ".join([f"No {find} of {name} in {len(paths)} files of code", *notes])
     return f"{told}."
 
@@ -77,11 +82,11 @@ def _asked(find: str, name: str | None) -> Find:
         return lambda language, content: references(language, content, wanted)
     # `Turn.run` is the `run` that stands in `Turn`.
     within, _, last = wanted.rpartition(".")
-    return lambda language, content: [
+    return lambda language, content: (
         symbol
         for symbol in definitions(language, content)
         if symbol.name == last and f".{symbol.within}".endswith(f".{within}" if within else "")
-    ]
+    )
 
 
 def _paths(root: Path, path: str) -> list[str]:

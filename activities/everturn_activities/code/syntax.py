@@ -1,17 +1,18 @@
 """The symbols of one file, by tree-sitter."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from everturn_activities.code import Symbol
 from everturn_activities.code.languages import Language, compiled
 
 NODES_MAX = 2_000_000
-DEPTH_MAX = 12
-"""How many definitions around a name are told."""
+LEVELS_MAX = 100
+"""How far up from a name its definitions are looked for: each level costs as much as all
+above it, and a file can have any number."""
 
 
-def definitions(language: Language, content: bytes) -> list[Symbol]:
+def definitions(language: Language, content: bytes) -> Iterator[Symbol]:
     """What the file defines, in its order."""
     import tree_sitter
 
@@ -19,23 +20,21 @@ def definitions(language: Language, content: bytes) -> list[Symbol]:
     tree = tree_sitter.Parser(made).parse(content)
     captures: dict[str, list[Any]] = tree_sitter.QueryCursor(query).captures(tree.root_node)
     found = {node.id: (what, node) for what, nodes in captures.items() for node in nodes}
-    symbols = []
     for what, node in sorted(found.values(), key=lambda each: each[1].start_byte):
-        whole = _whole(node)
-        symbols.append(
-            Symbol(
-                name=_text(node),
-                kind="definition",
-                what="method" if what == "function" and _in_class(node, found) else what,
-                line=node.start_point[0] + 1,
-                last=whole.end_point[0] + 1,
-                within=_within(node, found),
-            )
+        owners = list(_owners(node, found))
+        in_class = bool(owners) and owners[0][0] in ("class", "trait")
+        whole = node.parent or node
+        yield Symbol(
+            name=_text(node),
+            kind="definition",
+            what="method" if what == "function" and in_class else what,
+            line=node.start_point[0] + 1,
+            last=whole.end_point[0] + 1,
+            within=_joined(owners),
         )
-    return symbols
 
 
-def references(language: Language, content: bytes, name: str) -> list[Symbol]:
+def references(language: Language, content: bytes, name: str) -> Iterator[Symbol]:
     """Where the file uses `name` and does not define it. Strings and comments are no use."""
     import tree_sitter
 
@@ -44,18 +43,16 @@ def references(language: Language, content: bytes, name: str) -> list[Symbol]:
     captures: dict[str, list[Any]] = tree_sitter.QueryCursor(query).captures(tree.root_node)
     found = {node.id: (what, node) for what, nodes in captures.items() for node in nodes}
     wanted = name.encode("utf-8", "replace")
-    return [
-        Symbol(
-            name=name,
-            kind="reference",
-            what="use",
-            line=node.start_point[0] + 1,
-            last=node.end_point[0] + 1,
-            within=_within(node, found),
-        )
-        for node in _named(tree, language, wanted)
-        if node.id not in found
-    ]
+    for node in _named(tree, language, wanted):
+        if node.id not in found:
+            yield Symbol(
+                name=name,
+                kind="reference",
+                what="use",
+                line=node.start_point[0] + 1,
+                last=node.end_point[0] + 1,
+                within=_joined(_owners(node, found)),
+            )
 
 
 def _named(tree: Any, language: Language, wanted: bytes) -> Iterator[Any]:
@@ -75,15 +72,12 @@ def _named(tree: Any, language: Language, wanted: bytes) -> Iterator[Any]:
             return
 
 
-def _whole(name: Any) -> Any:
-    """The definition that a name stands in."""
-    return name.parent if name.parent is not None else name
-
-
 def _owners(node: Any, found: dict[int, tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """The definitions around a name, the innermost first."""
     around = node.parent.parent if node.parent is not None else None
-    while around is not None:
+    for _ in range(LEVELS_MAX):
+        if around is None:
+            return
         name = around.child_by_field_name("name")
         if name is not None and name.id in found and name.id != node.id:
             yield found[name.id]
@@ -92,14 +86,8 @@ def _owners(node: Any, found: dict[int, tuple[str, Any]]) -> Iterator[tuple[str,
         around = around.parent
 
 
-def _within(node: Any, found: dict[int, tuple[str, Any]]) -> str:
-    names = [_text(owner) for _, owner in _owners(node, found)][:DEPTH_MAX]
-    return ".".join(reversed(names))
-
-
-def _in_class(node: Any, found: dict[int, tuple[str, Any]]) -> bool:
-    owner = next(_owners(node, found), None)
-    return owner is not None and owner[0] in ("class", "trait")
+def _joined(owners: Iterable[tuple[str, Any]]) -> str:
+    return ".".join(reversed([_text(owner) for _, owner in owners]))
 
 
 def _text(node: Any) -> str:
