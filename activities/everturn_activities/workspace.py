@@ -10,12 +10,13 @@ from pydantic import Field
 
 from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
+from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
 from everturn.profile import Profile
 from everturn.tools import RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
-from everturn_activities.builtin import builtins
+from everturn_activities.builtin import OF_MEMORY, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
 from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
@@ -65,6 +66,14 @@ class Project(Frozen):
     instructions: str = ""
 
 
+class MemorySettings(Frozen):
+    """What is remembered, in place of what the profile says: without `scopes` nothing is."""
+
+    scopes: tuple[FactScope, ...] | None = None
+    consolidate_tokens: int | None = Field(default=None, ge=100)
+    model: str | None = None
+
+
 class KnowledgeSettings(Frozen):
     """`embedding_model` makes vectors of what is searched, so that meanings are found and not
     only words; it is served as a model of `[model]` is."""
@@ -82,6 +91,7 @@ class WorkspaceSettings(Frozen):
     model: ModelSettings = ModelSettings()
     tools: ToolSettings = ToolSettings()
     project: Project = Project()
+    memory: MemorySettings = MemorySettings()
     knowledge: KnowledgeSettings = KnowledgeSettings()
 
 
@@ -135,7 +145,11 @@ class Workspace:
         if model:
             key = agent.key_variable_of(model)
             agent = agent.model_copy(update={"model": model, "api_key_variable": key})
-        named = [tool for tool in self._shown(profile) if _wanted(tool, agent, profile)]
+        named = [
+            tool
+            for tool in self._shown(profile)
+            if _wanted(tool, agent, profile) and _is_offered(tool, profile)
+        ]
         usable = [
             tool
             for tool in named
@@ -165,7 +179,7 @@ class Workspace:
                 f" its agents are {', '.join(self.agents)}."
             )
         defined = read_agent(self.path, name)
-        profile = self._profile(defined)
+        profile = remembering(self._profile(defined), self.settings.memory)
         values = inherited(defined.given, self.settings.model, profile)
         agent = validated(Agent, values, defined.path, defined.text)
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
@@ -226,6 +240,19 @@ def _wanted(tool: ToolSpec, agent: Agent, profile: Profile) -> bool:
     """Whether the agent's file names the tool, by the name it is shown under or its own."""
     lists = [agent.tools, agent.allowed_tools if profile.strict_allowed else None]
     return all(named is None or {tool.name, tool.runs} & {*named} for named in lists)
+
+
+def _is_offered(tool: ToolSpec, profile: Profile) -> bool:
+    """Whether there is anything for the tool to work on."""
+    return bool(profile.memory.scopes) or (tool.runs or tool.name) not in OF_MEMORY
+
+
+def remembering(profile: Profile, settings: MemorySettings) -> Profile:
+    """The profile with what the settings say of memory."""
+    given = settings.model_dump(exclude_none=True)
+    if not given:
+        return profile
+    return profile.model_copy(update={"memory": profile.memory.model_copy(update=given)})
 
 
 def _working_dir(agent: Agent, folder: Path) -> Path:

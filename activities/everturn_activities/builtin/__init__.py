@@ -1,11 +1,22 @@
 """The tools that every workspace has."""
 
 from everturn.tools import Tool
+from everturn_activities.builtin.code import code
 from everturn_activities.builtin.command import run_command
 from everturn_activities.builtin.files import edit_file, list_files, read_file, write_file
+from everturn_activities.builtin.knowledge import knowledge_query
+from everturn_activities.builtin.memory import memory_delete, memory_load, memory_save
 
 
 def builtins() -> dict[str, Tool]:
     """The built-in tools by name, in the order in which a model is told of them."""
-    tools = (read_file, list_files, write_file, edit_file, run_command)
+    tools = (
+        *(read_file, list_files, write_file, edit_file, run_command, code, knowledge_query),
+        *_OF_MEMORY,
+    )
     return {tool.name: tool for tool in tools}
+
+
+_OF_MEMORY = (memory_save, memory_load, memory_delete)
+OF_MEMORY = frozenset(tool.name for tool in _OF_MEMORY)
+"""The tools that are there only where a profile has a memory (E10)."""

@@ -23,7 +23,7 @@ SECONDS_MAX = 20.0
 Find = Callable[[Language, bytes], Iterable[Symbol]]
 
 
-@tool(effect="pure", timeout_seconds=60.0)
+@tool(effect="pure", searches=True, timeout_seconds=60.0)
 async def code(
     find: Annotated[
         Literal["symbols", "definitions", "references"],

@@ -12,7 +12,7 @@ from everturn_activities.builtin.inside import InsideContext
 PASSAGES_MAX = 20
 
 
-@tool(effect="pure", timeout_seconds=60.0)
+@tool(effect="pure", searches=True, timeout_seconds=60.0)
 async def knowledge_query(
     query: Annotated[str, Field(min_length=1, description="What to look for, in a few words.")],
     context: InsideContext,

@@ -36,7 +36,7 @@ async def memory_save(
     return f"Remembered as {chosen} fact {fact.n}."
 
 
-@tool(effect="pure", quick=True)
+@tool(effect="pure", quick=True, searches=True)
 async def memory_load(
     context: InsideContext,
     query: Annotated[str, Field(description="Words to look for; none gives the newest.")] = "",
