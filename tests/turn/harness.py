@@ -113,7 +113,7 @@ class Bench:
             self.settings.model_copy(update=settings),
             OneGateway(gateway),
             Workspaces() if profile is None else Profiled(profile),
-            Workspaces(),
+            Workspaces(services=self.runtime.services),
             workflows_cached=workflows_cached,
             sources=sources,
         ) as instance:

@@ -61,6 +61,11 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "write_file",
         "edit_file",
         "run_command",
+        "code",
+        "knowledge_query",
+        "memory_save",
+        "memory_load",
+        "memory_delete",
     ]
     assert spec.workspace == spec.working_dir == str(root)
 
@@ -213,7 +218,7 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                              " column 5; mend it there."),
         ("\nworkin_dir = '.'", "ROOT/everturn.toml line 2: unknown key 'workin_dir' (did you mean"
                                " 'working_dir'?); the keys there are working_dir, agent, model,"
-                               " tools, project."),
+                               " tools, project, memory, knowledge."),
         ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
                                     " (did you mean 'temperature'?); the keys there are name,"
                                     " base_url, api_key_variable, temperature, top_p, top_k,"

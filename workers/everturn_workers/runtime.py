@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError
 from everturn.errors import UsageError
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn_activities import tokens
+from everturn_activities.builtin.inside import Services
 from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.governor import Governor
 from everturn_activities.governor.limits import Limits
@@ -43,6 +44,11 @@ class Runtime:
     events: SqlEventLog
     wakeups: WakeUps
     governor: QuickGovernor
+
+    @property
+    def services(self) -> Services:
+        """What built-in tools work with."""
+        return Services(self.memories, self.library)
 
 
 @asynccontextmanager

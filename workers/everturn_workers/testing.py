@@ -158,7 +158,7 @@ async def workbench(
         )
         runtime = await stack.enter_async_context(open_runtime(settings))
         client = await connect(settings)
-        folders = Workspaces()
+        folders = Workspaces(services=runtime.services)
         gateways = _OneModel(model)
         stack.push_async_callback(model.close)
         await stack.enter_async_context(

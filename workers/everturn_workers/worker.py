@@ -32,6 +32,8 @@ from everturn_activities.gathering import Gatherer
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.sources import Sources
+from everturn_activities.sources.knowledge import knowledge_source
+from everturn_activities.sources.memory import memory_source
 from everturn_activities.sources.plain import PLAIN
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
@@ -89,7 +91,7 @@ async def running_worker(
         return is_alive(run_dir, other) if other.startswith(machine) else True
 
     waker = TemporalWaker(client, settings)
-    known = _sources() if sources is None else sources
+    known = _sources(runtime) if sources is None else sources
     work = _activities(
         runtime, settings, gateways, workspaces, toolbox, known, waker, instance, lives
     )
@@ -155,9 +157,13 @@ async def running_worker(
         yield instance
 
 
-def _sources() -> Sources:
+def _sources(runtime: Runtime) -> Sources:
     """All that layers may name as their source."""
-    return {**PLAIN}
+    return {
+        **PLAIN,
+        "memory": memory_source(runtime.memories),
+        "knowledge": knowledge_source(runtime.library),
+    }
 
 
 @dataclass(frozen=True)
@@ -257,7 +263,6 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from everturn_activities.builtin.inside import Services
     from everturn_activities.workspaces import Workspaces as Folders
 
     stopping = asyncio.Event()
@@ -271,8 +276,7 @@ async def _serve(settings: Settings) -> None:
         client = await _connected(settings, stopping)
         if client is None:
             return
-        services = Services(facts=runtime.memories, library=runtime.library)
-        folders = Folders(settings.unsafe_commands, services)
+        folders = Folders(settings.unsafe_commands, runtime.services)
         instance = await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)
         )
