@@ -228,7 +228,7 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                                                " pattern '^[A-Z][A-Z0-9_]*$'; mend it."),
         ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
                                 " 'model'?); the keys there are working_dir, agent, model, tools,"
-                                " project."),
+                                " project, memory, knowledge."),
         ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"
                                     " input should be greater than or equal to 1; mend it."),
         ("working_dir = 'gone'", "ROOT/everturn.toml sets working_dir to 'gone', and ROOT/gone is"
