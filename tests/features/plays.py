@@ -124,7 +124,7 @@ async def play(
             made.settings,
             gateways,
             Workspaces(),
-            Workspaces(),
+            Workspaces(services=made.runtime.services),
             workflows_cached=0,
         ):
             for number, turn in enumerate(turns, start=len(before) + 1):
