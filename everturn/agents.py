@@ -231,6 +231,14 @@ def answering(schema: dict[str, Any]) -> ToolSpec:
     )
 
 
+class Project(Frozen):
+    """What a workspace is for, as agents are told of it."""
+
+    name: str = ""
+    description: str = ""
+    instructions: str = ""
+
+
 class AgentSpec(Frozen):
     """All that a turn runs under, pinned by its hash when the turn begins.
 
@@ -243,6 +251,7 @@ class AgentSpec(Frozen):
     agent: Agent
     profile: Profile = DEFAULT
     tools: tuple[ToolSpec, ...] = ()
+    project: Project = Project()
     workspace: str
     working_dir: str
     withheld: tuple[str, ...] = ()

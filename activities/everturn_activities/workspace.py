@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, ToolSpec, answering
+from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, Project, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.memory import FactScope
 from everturn.messages import Frozen
@@ -56,14 +56,6 @@ class ToolSettings(Frozen):
     """`exclude` names tools that no agent of this workspace gets."""
 
     exclude: tuple[str, ...] = ()
-
-
-class Project(Frozen):
-    """What the workspace is for, as agents are told of it."""
-
-    name: str = ""
-    description: str = ""
-    instructions: str = ""
 
 
 class MemorySettings(Frozen):
@@ -164,6 +156,7 @@ class Workspace:
             profile=profile,
             tools=tuple(usable),
             withheld=withheld,
+            project=self.settings.project,
             workspace=str(self.path),
             working_dir=str(_working_dir(agent, folder)),
         )

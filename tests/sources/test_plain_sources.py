@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everturn.agents import Agent, AgentSpec, PromptOptions, ToolSpec
+from everturn.agents import Agent, AgentSpec, Project, PromptOptions, ToolSpec
 from everturn.context.layers import Item, render
 from everturn.profile import Layer
 from everturn.session import SessionKey
@@ -95,15 +95,14 @@ async def test_E18_a_tool_has_a_block_where_it_has_a_file(tmp_path: Path):
 
 
 async def test_E19_a_project_is_told_with_its_instructions_if_it_has_any(tmp_path: Path):
-    asking, layer = Asking(tmp_path), layer_of("eggent", "project")
-    settings = tmp_path / "everturn.toml"
+    layer, shop = layer_of("eggent", "project"), Project(name="Shop", description="Sells tea.")
+    strict = shop.model_copy(update={"instructions": "Metric units."})
 
-    settings.write_text("")
-    assert await asking(project, layer) == ""
-    settings.write_text('[project]\nname = "Shop"\ndescription = "Sells tea."\n')
-    assert await asking(project, layer) == "## Active project\n\nShop: Sells tea."
-    settings.write_text(settings.read_text() + 'instructions = "Metric units."\n')
-    assert (await asking(project, layer)).endswith("Shop: Sells tea.\n\nMetric units.")
+    assert await Asking(tmp_path)(project, layer) == ""
+    told = await Asking(tmp_path, project=shop)(project, layer)
+    assert told == "## Active project\n\nShop: Sells tea."
+    told = await Asking(tmp_path, project=strict)(project, layer)
+    assert told.endswith("Shop: Sells tea.\n\nMetric units.")
 
 
 async def test_R19_the_runtime_is_told_with_newlines_escaped(tmp_path: Path):
