@@ -24,6 +24,7 @@ from everturn_activities.toolbox import broken_schema
 from everturn_activities.trust import require_trusted
 
 SETTINGS_FILE = "everturn.toml"
+SPECS_KEPT = 256
 
 _CONFIGURATION = (
     *(SETTINGS_FILE, "agents", "tools", "skills", "prompts", "profiles", "hooks", "context"),
@@ -128,6 +129,8 @@ class Workspace:
         asked = (name, model_override, folder)
         made = self._made.get(asked)
         if made is None:
+            if len(self._made) >= SPECS_KEPT:
+                self._made.clear()
             # No file that a spec is made of has changed since the workspace was loaded.
             made = self._made[asked] = self._spec(*asked)
         return made
