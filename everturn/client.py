@@ -68,7 +68,8 @@ class Client:
     Every request can be sent twice without harm: what creates or sends something carries
     an id. So a client that has reached the runtime once goes on trying for
     `patience_seconds` when it dies, and raises RuntimeUnavailable then; one that never
-    reached it raises at once. Answers that are problems raise the error that they name.
+    reached it raises at once, unless the runtime is `kept_alive` by somebody, who starts it
+    again. Answers that are problems raise the error that they name.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class Client:
         base_url: str,
         api_key: str | None = None,
         patience_seconds: float = PATIENCE_SECONDS,
+        *,
+        kept_alive: bool = False,
     ) -> None:
         self._url = base_url.rstrip("/")
         self._patience = patience_seconds
-        self._reached = False
+        self._reached = kept_alive
         self._http = httpx.AsyncClient(
             base_url=self._url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},

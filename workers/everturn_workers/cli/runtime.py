@@ -19,8 +19,7 @@ STARTING_SECONDS = 60.0
 @asynccontextmanager
 async def reached(settings: Settings) -> AsyncIterator[Client]:
     """A client of the runtime on this home, or of the API at the settings' host and port."""
-    url = await _running(settings) or _address(settings)
-    async with _client(settings, url) as client:
+    async with _client(settings, await _running(settings)) as client:
         yield client
 
 
@@ -35,7 +34,7 @@ async def reached_or_started(
     """
     url = await _running(settings)
     if url is not None or settings.temporal_address is not None:
-        async with _client(settings, url or _address(settings)) as client:
+        async with _client(settings, url) as client:
             yield client, False
         return
     from everturn_workers.supervisor import Up
@@ -99,6 +98,8 @@ def _address(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
-def _client(settings: Settings, url: str) -> Client:
+def _client(settings: Settings, up_url: str | None) -> Client:
+    """A client of the `up` at `up_url`, which starts an API that died again, or of the API at
+    the settings' address."""
     key = settings.api_key.get_secret_value() if settings.api_key is not None else None
-    return Client(url, key)
+    return Client(up_url or _address(settings), key, kept_alive=up_url is not None)
