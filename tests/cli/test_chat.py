@@ -45,7 +45,7 @@ async def test_a_chat_shows_the_turn_under_way_and_reads_none_before_it(commands
     assert not any("first" in line for line in lines)
 
 
-async def test_in_a_chat_a_message_steers_or_interrupts_the_turn_that_works(commands, runtime):
+async def test_in_a_chat_a_message_joins_waits_for_or_interrupts_the_turn(commands, runtime):
     key = SessionKey("default", "s")
     async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
         lines = await terminal.shows(lambda lines: ">" in lines)
@@ -59,6 +59,8 @@ async def test_in_a_chat_a_message_steers_or_interrupts_the_turn_that_works(comm
 
         terminal.type("Mind this.\r")
         await terminal.shows(lambda lines: 'message "Mind this." waits for the next step.' in lines)
+        terminal.type("/queue Later.\r")
+        await terminal.shows(lambda lines: 'message "Later." waits for the next turn.' in lines)
         terminal.type("/interrupt Stop.\r")
         await terminal.shows(lambda lines: 'message "Stop." interrupts the turn.' in lines)
 

@@ -174,18 +174,22 @@ async def test_a_cancel_names_its_turn(commands, runtime):
     assert await runtime.store.cancelled(SessionKey("default", "s"), head.turn)
 
 
-async def test_a_message_that_interrupts_is_shown_to_whoever_is_attached(commands, runtime):
+async def test_messages_that_arrive_meanwhile_are_shown_to_whoever_is_attached(commands, runtime):
     await commands("run", "one", "--session", "s", "--detach")
     head = await runtime.begin("s")
     context, attempt = await runtime.begin_step(head)
+    await commands("send", "s", "then this")
     await commands("send", "s", "stop that", "--mode", "interrupt")
     attached = await commands.start("attach", "s")
     async with asyncio.timeout(30):
-        shown = (await attached.stderr.readline()).decode()
+        shown = [(await attached.stderr.readline()).decode() for _ in range(2)]
     await runtime.finish(head, context, attempt, "done")
     await ended(attached)
 
-    assert shown == 'message "stop that" interrupts the turn.\n'
+    assert shown == [
+        'message "then this" waits for the next turn.\n',
+        'message "stop that" interrupts the turn.\n',
+    ]
 
 
 async def test_a_mode_without_a_turn_to_stop_says_that_the_message_is_queued(commands, runtime):

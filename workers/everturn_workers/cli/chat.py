@@ -70,7 +70,7 @@ class _Conversation:
         page = Page(*consoles(), whole_lines=True)
         async with aclosing(self._client.events(self._session, start)) as events:
             async for event in events:
-                if event.turn < first:
+                if 0 < event.turn < first:
                     continue
                 if event.type == "turn_started":
                     self.working = True

@@ -40,13 +40,18 @@ async def follow_message(
         async for event in events:
             if took_up(event, accepted.id):
                 turn = event.turn
-            if every_event or event.turn == turn:
+            if every_event or _concerns(event, turn):
                 show.event(event)
             if event.type == "turn_finished" and event.turn == turn:
                 return TurnResult.from_event(event)
             if event.turn == turn:
                 await _demand_nobody_is_asked(client, session, event)
     raise AssertionError("A stream without an end has ended.")
+
+
+def _concerns(event: Event, turn: int | None) -> bool:
+    """Whether `event` is one of the open turn's, or of what arrives meanwhile for a later one."""
+    return turn is not None and event.turn in (0, turn)
 
 
 async def beginning(client: Client, session: SessionView, turn: int) -> str:
@@ -64,7 +69,7 @@ async def follow_turn(
     start = await beginning(client, session, turn) if after is None else after
     async with aclosing(client.events(session.id, start, until_turn=turn)) as events:
         async for event in events:
-            if after is not None or event.turn == turn:
+            if after is not None or _concerns(event, turn):
                 show.event(event)
             if event.type == "turn_finished" and event.turn == turn:
                 result = TurnResult.from_event(event)

@@ -51,6 +51,7 @@ class Page:
         )
         self._transcript = Transcript()
         self._started: dict[int, float] = {}
+        self._works = False
         # How messages that a turn was told of while it ran are named on the page.
         self._sent: dict[str, str] = {}
         # What of the current reply stands on the screen, and in which kind its last piece was.
@@ -71,6 +72,7 @@ class Page:
         match event.type:
             case "turn_started":
                 self._started[event.turn] = event.time
+                self._works = True
             case "text_delta":
                 self._stream("text", body["text"])
             case "thinking_delta":
@@ -96,7 +98,7 @@ class Page:
                 self._say(f"{before:,} tokens became {after:,}.", "compact", "yellow")
             case "compaction_undone":
                 self._say("The summarised messages are sent again.", "compact", "yellow")
-            case "message_accepted" if event.turn:
+            case "message_accepted" if event.turn or self._works:
                 quoted = self._sent[body["message_id"]] = f'"{_preview(body.get("text", ""))}"'
                 self._say(body.get("note") or f"{quoted} {_WILL[body['mode']]}", "message", "cyan")
             case "message_admitted" if (sent := self._sent.get(body["message_id"])) is not None:
@@ -160,6 +162,7 @@ class Page:
         self._talk.print(line, soft_wrap=True)
 
     def _finish(self, event: Event) -> None:
+        self._works = False
         result = self._transcript.results[event.turn]
         self._break()
         if not self._streams and result.text:
