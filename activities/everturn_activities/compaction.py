@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everturn.agents import AgentSpec
 from everturn.context.compaction import Plan, bounded, summary_request, summary_tokens_max, usable
@@ -204,4 +204,5 @@ class CompactionActivities:
                 "The compaction failed; it is tried again.",
                 type=type(error).__name__,
                 next_retry_delay=None if wait is None else timedelta(seconds=wait),
+                category=ApplicationErrorCategory.BENIGN,
             ) from None

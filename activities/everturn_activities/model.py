@@ -1,12 +1,13 @@
 """call_model: one request, one reply, paid for once."""
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from everturn.agents import Agent, AgentSpec, Candidate
 from everturn.context.compose import Context, compose
@@ -29,6 +30,8 @@ from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
 from everturn_activities.store import Blocked, CallFailure, CallStarted, StepLayers, Store
 from everturn_activities.toolbox import fits
+
+log = logging.getLogger(__name__)
 
 SWITCH_SECONDS = 0.01
 """A switch waits for nothing; 0 would mean the server's own pause."""
@@ -107,11 +110,15 @@ class ModelActivities:
             try:
                 return await self.reply(context)
             except CallFailed as failed:
+                where = (failed.kind, context.turn, context.session)
+                log.warning("%s in turn %d of session %s; its events tell why", *where)
                 raise ApplicationError(
                     str(failed),
                     type=failed.kind,
                     non_retryable=failed.refused,
                     next_retry_delay=timedelta(seconds=failed.pause_seconds),
+                    # A provider's failure comes from nowhere in our code: no traceback.
+                    category=ApplicationErrorCategory.BENIGN,
                 ) from None
 
     async def reply(self, context: ContextHead) -> StepHead:
