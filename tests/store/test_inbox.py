@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from stories import Story
 
-from everturn.errors import IdempotencyConflict, UnknownSession
+from everturn.errors import IdempotencyConflict, UnknownSession, UsageError
 from everturn.messages import user_text
 from everturn.session import SessionKey
 from everturn_activities.store import Idle, Inbound
@@ -116,6 +116,17 @@ async def test_a_cancel_means_the_open_turn(story: Story) -> None:
     assert accepted.wake is not None
     assert (await story.check(turn.turn)).cancelled
     assert await story.store.cancelled(story.key, turn.turn)
+
+
+async def test_a_cancel_of_a_turn_that_nothing_waits_for_is_refused(story: Story) -> None:
+    await story.send()
+    await story.begun()
+    await story.send()
+
+    with pytest.raises(UsageError, match=r"Session '.*' has no turn 3; its newest is 1\."):
+        await story.cancel(3)
+
+    assert (await story.cancel(2)).view.status == "accepted"
 
 
 @pytest.mark.parametrize("target", [None, 1])

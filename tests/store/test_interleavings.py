@@ -27,7 +27,7 @@ from stories import ME, SPEC, count, price
 
 from everturn.agents import AgentSpec
 from everturn.budgets import Budget
-from everturn.errors import Fenced, StaleHost
+from everturn.errors import Fenced, StaleHost, UsageError
 from everturn.messages import AssistantMessage, Text, ToolCall, user_text
 from everturn.session import (
     BeginTurn,
@@ -156,7 +156,13 @@ class Session(RuleBasedStateMachine):
     @rule(ahead=st.sampled_from([None, -1, 0, 1]), crashes=st.booleans())
     def cancel(self, ahead: int | None, crashes: bool) -> None:
         target = None if ahead is None else max(self.session.turn + ahead, 0)
-        self.accept(Inbound(f"c{next(self.numbers)}", "cancel", target=target), crashes)
+        try:
+            self.accept(Inbound(f"c{next(self.numbers)}", "cancel", target=target), crashes)
+        except UsageError:
+            # Nothing waits that could become that turn.
+            waits = [row for row in self.rows(schema.inbox) if row.state == "waiting"]
+            assert target == self.session.turn + 1
+            assert not any(row.kind == "message" for row in waits)
 
     def accept(self, inbound: Inbound, crashes: bool) -> AcceptedView:
         accepted = self.do(lambda tx: inbox.accept(tx, KEY, inbound, 1))

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
-from everturn.errors import IdempotencyConflict
+from everturn.errors import IdempotencyConflict, UsageError
 from everturn.events import Draft
 from everturn.messages import SkillInvocation, Text, UserMessage
 from everturn.session import BeginTurn, InboxHead, SessionKey
@@ -112,10 +112,18 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
 
 
 def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
-    """Fix the turn that a cancel is meant for: a control for a closed one is too late."""
+    """Fix the turn that a cancel is meant for: a control for a closed one is too late.
+
+    Raises UsageError for a turn that what waits cannot come to: it would end it one day.
+    """
+    waits = sum(message["kind"] == "message" for message in waiting(session))
     if row["target"] is None:
-        waits = any(message["kind"] == "message" for message in waiting(session))
         row["target"] = session.open_turn or (session.turn + 1 if waits else session.turn)
+    if row["target"] > session.turn + waits:
+        raise UsageError(
+            f"Session {session.key.session!r} has no turn {row['target']}; its newest is"
+            f" {session.turn}."
+        )
     if row["target"] == session.open_turn:
         _stop_open_turn(session)
     elif row["target"] <= session.turn:
