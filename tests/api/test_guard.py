@@ -128,7 +128,8 @@ JSON = {"content-type": "application/json"}
     [
         (b"", 422, "body is missing"),
         (b"{", 400, "not valid JSON"),
-        (b"[]", 422, "body"),
+        (b"[]", 422, "The body is no JSON object; send one."),
+        (b'"a"', 422, "The body is no JSON object; send one."),
         (b'{"text": "\xff"}', 400, "UTF-8"),
         (b'{"text": "\\ud800"}', 400, "surrogate"),
         (b'{"message": ' + b"[" * 100_000, 400, "not valid JSON"),
@@ -153,6 +154,18 @@ async def test_a_wrong_body_is_answered_with_one_sentence(http, body, status, sa
 
     assert is_problem(answer, status)
     assert says in answer.json()["detail"]
+
+
+async def test_fields_that_do_not_go_together_are_told_as_such(http):
+    await http.post("/v1/sessions", json={"id": "s"})
+
+    answer = await http.post("/v1/sessions/s/budget", json={"verdict": "raise"})
+
+    assert is_problem(answer, 422)
+    assert answer.json()["detail"] == (
+        "The body is wrong: a raise needs a new limit: usd, tokens, steps or seconds;"
+        " correct it and send again."
+    )
 
 
 @pytest.mark.parametrize(

@@ -76,9 +76,16 @@ def _sentence(error: Mapping[str, Any]) -> str:
     """What a validation error asks for: the field, and what it must be."""
     where, *path = [str(part) for part in error["loc"]]
     name = ".".join(path)
+    said = error["msg"].removeprefix("Value error, ")
     if not name:
-        return f"The {where} is missing; send one JSON object."
-    said = error["msg"][0].lower() + error["msg"][1:]
+        match error["type"]:
+            case "missing":
+                return f"The {where} is missing; send one JSON object."
+            case "value_error":
+                return f"The {where} is wrong: {said}; correct it and send again."
+            case _:
+                return f"The {where} is no JSON object; send one."
+    said = said[0].lower() + said[1:]
     kind = "Field" if where == "body" else "Parameter"
     if error["type"] == "extra_forbidden":
         return f"{kind} {name!r} is not known here; leave it out."
