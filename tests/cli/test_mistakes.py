@@ -105,6 +105,15 @@ async def test_an_unknown_flag_and_an_unknown_command(commands):
     assert is_one_sentence(await commands("send", "s", "x", "--mode", "later"), 2, "later")
 
 
+async def test_no_command_at_all_is_answered_with_the_help(commands):
+    for group in ((), ("sessions",)):
+        ran = await commands(*group)
+
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith("Usage: ")
+        assert "; see" not in ran.err
+
+
 async def test_a_chat_without_a_terminal(commands):
     assert is_one_sentence(await commands("chat"), 2, "needs a terminal")
 

@@ -57,8 +57,11 @@ def main() -> NoReturn:
     except EverturnError as error:
         code = _refused(str(error), FAILED)
     except typer.TyperException as error:
-        sentence = error.format_message().rstrip(".")
-        code = _refused(f"{sentence}; see '{_command(error)} --help'.", USAGE)
+        told = error.format_message()
+        # Of a group without a command it is the help itself.
+        if "\n" not in told:
+            told = f"{told.rstrip('.')}; see '{_command(error)} --help'."
+        code = _refused(told, USAGE)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except BrokenPipeError:
