@@ -13,18 +13,27 @@ working_dir = "."
 [agent]
 # The agent of sessions that name none: agents/<name>.md
 default = "default"
+# How its context is composed, as `everturn profiles list` shows: default, kiro, krill, eggent,
+# boxagnts, kontekst, or a file of your own in profiles/.
+# profile = "default"
 
 [model]
 # Any name that LiteLLM knows, such as "anthropic/claude-sonnet-4-5" or "ollama/qwen3".
 name = "openai/gpt-5-mini"
 # base_url = "http://127.0.0.1:8080/v1"    # an endpoint that speaks OpenAI's protocol
 # api_key_variable = "MY_API_KEY"          # whose value that endpoint is sent as its key
-# temperature = 0.7
+# temperature = 0.7                        # and top_p, top_k, repeat_penalty
 # tokens_max = 4096                        # the longest reply, in tokens
 
 [tools]
 # Tools that no agent of this workspace gets, such as "run_command".
 exclude = []
+
+# What agents are told of this workspace.
+# [project]
+# name = "Shop"
+# description = "Sells tea."
+# instructions = "Prices are in euros."
 """
 
 _AGENT = """\
@@ -32,6 +41,8 @@ _AGENT = """\
 description: Works on the files of the working folder.
 # model: openai/gpt-5-mini
 # tools: [read_file, list_files, write_file, edit_file, run_command, count_words]
+# access: full              # or read-only, search-only
+# profile: default
 # steps_max: 50
 ---
 You are a careful assistant that works on the files of its working folder with the tools that

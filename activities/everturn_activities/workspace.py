@@ -142,7 +142,7 @@ class Workspace:
             agent = agent.model_copy(update={"model": model, "api_key_variable": key})
         named = [
             tool
-            for tool in self._shown(profile)
+            for tool in self.shown(profile)
             if _wanted(tool, agent, profile) and _is_offered(tool, profile)
         ]
         usable = [
@@ -181,7 +181,7 @@ class Workspace:
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
             place = place_of(defined.path, defined.text, ["output"])
             raise WorkspaceError(f"{place}: output is no JSON schema: {broken}; mend it.")
-        known = {tool.name for tool in self._shown(profile)} | set(self.specs)
+        known = {tool.name for tool in self.shown(profile)} | set(self.specs)
         for key in ("tools", "allowed_tools"):
             for tool in getattr(agent, key) or ():
                 if tool in known:
@@ -208,7 +208,7 @@ class Workspace:
             place = place_of(defined.path, defined.text, ["profile"])
             raise WorkspaceError(f"{place}: {str(error)[:1].lower()}{str(error)[1:]}") from None
 
-    def _shown(self, profile: Profile) -> list[ToolSpec]:
+    def shown(self, profile: Profile) -> list[ToolSpec]:
         """The tools under the names by which the profile shows them."""
         aliases: dict[str, list[str]] = {}
         for alias, name in profile.aliases.items():

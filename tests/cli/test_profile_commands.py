@@ -91,6 +91,10 @@ def test_what_is_wrong_with_a_profile_is_one_sentence_with_file_and_line(
         [line] = ran.err.splitlines()
         assert line.startswith(f"{file} line 4: layer 'a' has an unknown source 'txt'")
 
+    write(folder, "profiles/mine.toml", f'{RIGHT}[aliases]\nview = "rd_file"\n')
+    aliased = everturn("profiles", "check")
+    assert f"{file} line 6 names tool 'rd_file', which does not exist" in aliased.err
+
     gone = everturn("profiles", "show", "kirro")
     assert gone.code == 2
     assert "did you mean 'kiro'?" in gone.err

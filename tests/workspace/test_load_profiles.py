@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -185,7 +186,8 @@ def test_every_source_that_a_profile_may_name_is_there():
 
 @pytest.mark.long
 def test_the_wheel_has_the_profiles(tmp_path: Path):
-    subprocess.run(["pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path), str(ROOT)], check=True)
+    command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path))
+    subprocess.run([*command, str(ROOT)], check=True)
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {f"everturn/profiles/{name}.toml" for name in OURS} <= set(names)

@@ -82,12 +82,15 @@ def check_profiles(
     """Say whether profiles can be used, or what is wrong in which line."""
     from everturn.errors import WorkspaceError
     from everturn_activities.profiles import read_profile, workspace_profiles
+    from everturn_activities.workspace import load
     from everturn_workers.cli.show import printable
 
+    loaded = None
     if file is not None:
         files = [file]
     else:
         root = options.workspace_of(options.read(workspace=workspace), Path.cwd())
+        loaded = load(root)
         files = list(workspace_profiles(root).values())
         if not files:
             typer.echo(f"{root / 'profiles'} has no profile; ours are in use.", err=True)
@@ -95,6 +98,8 @@ def check_profiles(
     for path in files:
         try:
             profile = read_profile(path)
+            if loaded is not None:
+                loaded.shown(profile)  # Its aliases are of tools that are there.
         except WorkspaceError as error:
             wrong += 1
             typer.echo(printable(str(error)), err=True)
