@@ -19,10 +19,13 @@ _WORST_FIRST = ("failed", "skipped", "passed")
 
 
 def rows_of(name: str, docstring: str | None) -> tuple[str, ...]:
-    """The ids in a test's name, and at the beginning of its docstring."""
+    """The ids in a test's name, and at the beginning of its docstring, or after its `Also`."""
     carried = _IN_NAME.findall(name.partition("[")[0])
-    if docstring and (found := _IN_DOCSTRING.match(docstring.strip())):
+    said = (docstring or "").strip()
+    if found := _IN_DOCSTRING.match(said):
         carried += re.findall(_ROW, found[1])
+    elif said.startswith("Also "):
+        carried += re.findall(rf"\b{_ROW}\b", said)
     return tuple(dict.fromkeys(row.upper() for row in carried))
 
 

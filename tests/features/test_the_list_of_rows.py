@@ -24,6 +24,7 @@ def test_a_row_is_carried_by_a_name_or_the_beginning_of_a_docstring():
     assert rows_of("test_t34_a_workspace", "T34: given first start") == ("T34",)
     assert rows_of("test_a_turn", "T19: what it begins with. B9 is another.") == ("T19",)
     assert rows_of("test_a_turn", "K1, R2 and E3: all of them.") == ("K1", "R2", "E3")
+    assert rows_of("test_K1_a", "Also K8 (it follows) and E23.") == ("K1", "K8", "E23")
     assert rows_of("test_utf8_and_B", "As in B8.") == ()
 
 
