@@ -284,3 +284,36 @@ async def test_a_reply_that_is_no_stream_is_refused_instead_of_dropped(litellm):
     async with raw_server(refusing(200, body)) as server:
         with pytest.raises(ModelRefused, match="without a stream; set base_url"):
             await replied(litellm, asking(server.url + "/v1"))
+
+
+SAMPLING = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "repeat_penalty": 1.1}
+
+
+async def test_R22_gemini_is_told_of_tools_as_function_declarations(litellm):
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    add = ADD.model_copy(update={"parameters": parameters})
+    async with raw_server(gemini(candidate("Hi", "STOP"))) as server:
+        context = asking(server.url, model="gemini/gemini-2.5-flash", tools=(add,), **SAMPLING)
+        await replied(litellm, context)
+
+    [request] = server.requests
+    [[declared]] = [tool["function_declarations"] for tool in request.body["tools"]]
+    assert (declared["name"], declared["description"]) == ("add", "Adds.")
+    assert declared["parameters"]["properties"]["a"]["type"].lower() == "integer"
+    assert declared["parameters"]["required"] == ["a"]
+    sampled = request.body["generationConfig"]
+    assert (sampled["top_p"], sampled["top_k"]) == (0.9, 40)
+    assert b"penalty" not in orjson.dumps(request.body)
+
+
+async def test_T13_providers_are_sent_the_sampling_that_they_have(litellm):
+    async with raw_server(anthropic(*SAID, ended("end_turn"))) as claude:
+        await replied(litellm, asking(claude.url, model=CLAUDE, **SAMPLING))
+    async with raw_server(ollama({"message": {"content": "Hi"}, "done": True})) as server:
+        await replied(litellm, asking(server.url, model="ollama_chat/qwen3", **SAMPLING))
+
+    [sent] = claude.requests
+    assert (sent.body["top_k"], sent.body["top_p"]) == (40, 0.9)
+    assert "repeat_penalty" not in sent.body
+    options = server.requests[-1].body["options"]
+    assert (options["top_k"], options["repeat_penalty"]) == (40, 1.1)
