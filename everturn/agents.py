@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from everturn.budgets import Budget
 from everturn.messages import Frozen
-from everturn.profile import DEFAULT, Profile
+from everturn.profile import DEFAULT, History, Profile
 from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
 
 KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
@@ -109,8 +109,8 @@ class Agent(Frozen):
 
     `window_tokens` is the model's window where the table of prices does not know it.
     `tool_result_budget` is how many characters of tool results are sent; the oldest are left
-    out. `history` says what of earlier turns a turn begins with: `all`, or the `newest`
-    messages that fit.
+    out. `history` says what of earlier turns is sent, where not as the profile says; a plain
+    word is its `load`.
     """
 
     name: str = "default"
@@ -146,7 +146,7 @@ class Agent(Frozen):
     window_tokens: int | None = Field(default=None, ge=256)
     compaction: Compaction = Compaction()
     tool_result_budget: int | None = Field(default=None, ge=1)
-    history: Literal["all", "newest"] = "all"
+    history: History | None = None
     budget: Budget | None = None
     output: dict[str, Any] | None = None
 
@@ -168,6 +168,11 @@ class Agent(Frozen):
                     f"the resource {one!r} begins with none of {' and '.join(RESOURCES)}"
                 )
         return given
+
+    @field_validator("history", mode="before")
+    @classmethod
+    def _loaded(cls, given: object) -> object:
+        return {"load": given} if isinstance(given, str) else given
 
     @field_validator("fallback_models", mode="before")
     @classmethod
@@ -263,6 +268,10 @@ class AgentSpec(Frozen):
     def hash(self) -> str:
         """SHA-256 of the spec's JSON, in hex."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+    @property
+    def history(self) -> History:
+        return self.agent.history or self.profile.history
 
     def tool(self, name: str) -> ToolSpec | None:
         return self._tools_by_name.get(name)

@@ -12,6 +12,9 @@ from everturn.skills import SkillRules
 BOUNDARY = "boundary"
 """The source of the pseudo-layer below which nothing is kept in a provider's cache."""
 
+SUMMARY = "summary"
+"""The source of the layer that a compaction's summary stands in, where that is its sink."""
+
 ESCAPES = ("", "xml", "line")
 """What a field of a template may be escaped for: `{name:xml}`, or `{value:line}` for one line."""
 
@@ -110,6 +113,33 @@ class Recipe(Frozen):
         return tuple(layer for layer in self.layers if layer.scope == "session")
 
 
+class History(Frozen):
+    """What of earlier turns a request holds.
+
+    `load`: all of it, or `tail_tokens`, the newest messages that fit beside this turn's. That is
+    reckoned when a turn begins, and with `retrim = "step"` before each step.
+    `reserve_generation` is how many tokens of the window are kept free for the reply; None means
+    the agent's `tokens_max`. `project`: of turns that are over all is sent, or only what their
+    users said and the final reply.
+    """
+
+    load: Literal["all", "tail_tokens"] = "all"
+    reserve_generation: int | None = Field(default=None, ge=0)
+    retrim: Literal["never", "step"] = "never"
+    project: Literal["full", "user_and_final"] = "full"
+
+    @property
+    def projects(self) -> bool:
+        return self.project != "full"
+
+
+class Summaries(Frozen):
+    """Where the summary of a compaction stands: it is the first `message` of the history, or the
+    text of the `layer` whose source is `summary`."""
+
+    sink: Literal["message", "layer"] = "message"
+
+
 class Profile(Frozen):
     """How context is composed and what an agent does where its own file says nothing.
 
@@ -123,10 +153,21 @@ class Profile(Frozen):
     description: str = ""
     recipe: Recipe
     aliases: dict[str, str] = Field(default_factory=dict)
+    history: History = History()
+    compaction: Summaries = Summaries()
     skills: SkillRules = SkillRules()
     strict_allowed: bool = False
     agent: dict[str, Any] = Field(default_factory=dict)
     memory: MemoryRules = MemoryRules()
+
+    @model_validator(mode="after")
+    def _summarised(self) -> "Profile":
+        sources = [layer.source for layer in self.recipe.layers]
+        if self.compaction.sink == "layer" and SUMMARY not in sources:
+            raise ValueError(
+                "compaction.sink is 'layer', and no layer has the source 'summary'; add one"
+            )
+        return self
 
 
 DEFAULT = Profile(

@@ -6,6 +6,7 @@ These dataclasses cross Temporal. Fields are only ever added, each with a defaul
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
+from everturn.context.cuts import Extent
 from everturn.context.window import Level, Sections
 
 OutcomeKind = Literal[
@@ -139,7 +140,8 @@ class ContextHead:
     some budget limits the session.
 
     `tokens` is what the request takes, by `sections`, and `level` how full that makes the
-    window. `layers` is the digest of the manifest that its prompt is composed from.
+    window. Messages before position `first` are not sent, and of turns before `since` only what
+    was said. `layers` is the digest of the manifest that its prompt is composed from.
     `compaction` is the ordinal of the compaction that is due before the step can be
     taken, 0 for none; `overfull` where none can be and the request exceeds the window.
     """
@@ -161,6 +163,13 @@ class ContextHead:
     compaction: int = 0
     overfull: bool = False
     layers: str = ""
+    first: int = 1
+    since: int = 0
+
+    @property
+    def extent(self) -> Extent:
+        """What of the transcript the step reads."""
+        return Extent(self.upto, self.cuts, self.first, self.since)
 
     @property
     def ready(self) -> bool:

@@ -157,7 +157,7 @@ class CompactionActivities:
         return self._frames.of(spec, made.manifest)
 
     async def _request(self, key: SessionKey, spec: AgentSpec, plan: Plan, model: str) -> Context:
-        messages = await self._store.history(key, plan.last, plan.cuts)
+        messages = (await self._store.history(key, plan.extent)).whole
         window = self._frames.window(spec, model) >> plan.failures
         return summary_request(spec, window, messages, model)
 

@@ -48,8 +48,13 @@ class Frames:
         return Frame(
             window=window,
             tools=sum(self._count(orjson.dumps(wire_tool(tool)).decode()) for tool in spec.tools),
-            generation=windows.reserved(window, agent.tokens_max),
+            generation=_kept_free(spec, window),
             compaction=agent.compaction,
             tool_result_budget=agent.tool_result_budget,
-            keeps_newest=agent.history == "newest",
+            history=spec.history,
         )
+
+
+def _kept_free(spec: AgentSpec, window: int) -> int:
+    said = spec.history.reserve_generation
+    return windows.reserved(window, spec.agent.tokens_max) if said is None else min(said, window)

@@ -212,8 +212,7 @@ class ModelActivities:
         """The step's request, of nothing but what is recorded."""
         key = SessionKey(context.tenant, context.session)
         prompt = await self._gatherer.snapshot(context.layers)
-        history = await self._store.history(key, context.upto, context.cuts)
-        return compose(spec, prompt.texts, history)
+        return compose(spec, prompt.texts, await self._store.history(key, context.extent))
 
     async def _stream(
         self, composed: Context, output: dict[str, Any] | None, writer: DeltaWriter

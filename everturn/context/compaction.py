@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import everturn.context.window as windows
 from everturn.agents import AgentSpec
 from everturn.context.compose import Context
+from everturn.context.cuts import Extent
 from everturn.context.window import Frame
 from everturn.messages import (
     AssistantMessage,
@@ -78,7 +79,8 @@ class Counted:
 class Plan:
     """Which messages a summary would replace: all up to position `last`.
 
-    `tokens` is what they take now, under the cuts at number `cuts`. After `failures` that
+    `tokens` is what they take now, under the cuts at number `cuts`, as far as they are sent
+    (`first`, `since`). After `failures` that
     came before, less of them is shown to the model each time.
     """
 
@@ -86,6 +88,13 @@ class Plan:
     tokens: int
     cuts: int
     failures: int = 0
+    first: int = 1
+    since: int = 0
+
+    @property
+    def extent(self) -> Extent:
+        """What it is a summary of."""
+        return Extent(self.last, self.cuts, self.first, self.since)
 
 
 def cut_point(messages: Sequence[Counted], keep_last: int, tokens_max: int) -> int:

@@ -1,11 +1,13 @@
 """From an agent and a history to one request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from everturn.agents import AgentSpec, ToolSpec
-from everturn.context.layers import join
+from everturn.context.conversation import Conversation
+from everturn.context.layers import join, render
 from everturn.context.results import within_budget
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
+from everturn.profile import SUMMARY
 
 
 class Context(Frozen):
@@ -34,13 +36,13 @@ class Context(Frozen):
     steady: bool = False
 
 
-def compose(
-    spec: AgentSpec,
-    texts: Mapping[str, str],
-    history: Sequence[UserMessage | AssistantMessage | ToolMessage],
-) -> Context:
+def compose(spec: AgentSpec, texts: Mapping[str, str], conversation: Conversation) -> Context:
     """The request of an agent whose layers have these `texts`, by their ids."""
     agent = spec.agent
+    history = conversation.whole
+    if spec.profile.compaction.sink == "layer":
+        history = conversation.messages
+        texts = with_summary(spec, texts, conversation.summary)
     prompt = join(spec.profile.recipe, texts)
     if agent.tool_result_budget is not None:
         history = within_budget(history, agent.tool_result_budget)
@@ -62,3 +64,13 @@ def compose(
         cached=prompt.cached,
         steady=prompt.steady,
     )
+
+
+def with_summary(
+    spec: AgentSpec, texts: Mapping[str, str], summary: str | None
+) -> Mapping[str, str]:
+    """`texts` with the layer that a compaction's summary stands in, if there is one."""
+    if summary is None:
+        return texts
+    layers = [layer for layer in spec.profile.recipe.layers if layer.source == SUMMARY]
+    return {**texts, **{layer.id: render(layer, [{"text": summary}]) for layer in layers}}

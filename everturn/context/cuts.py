@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-CutKind = Literal["compaction", "rollback", "trim"]
+CutKind = Literal["compaction", "rollback"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,16 @@ class Cut:
     tokens: int = 0
 
 
+class Extent(NamedTuple):
+    """What of a transcript is sent: the positions `first` to `upto` under the cuts at number
+    `cuts`. Of turns before `since` only what was said is."""
+
+    upto: int
+    cuts: int = 0
+    first: int = 1
+    since: int = 0
+
+
 @dataclass(frozen=True)
 class Span:
     """Messages `first` to `last`, both included, that are sent as they are."""
@@ -31,17 +41,19 @@ class Span:
     last: int
 
 
-def shown(cuts: Sequence[Cut], upto: int) -> list[Span | Cut]:
-    """What stands for the positions 1 to `upto`, in their order.
+def shown(cuts: Sequence[Cut], upto: int, first: int = 1) -> list[Span | Cut]:
+    """What stands for the positions `first` to `upto`, in their order.
 
     A cut is in the list where its text stands for its messages; a later cut of the same
     positions replaces that text with its own.
     """
     pieces: list[Span | Cut] = []
-    covered = 0
+    covered = first - 1
     for cut in sorted(cuts, key=lambda cut: (cut.first, cut.n)):
         if cut.first > upto:
             break
+        if cut.last < first:
+            continue
         if cut.first > covered + 1:
             pieces.append(Span(covered + 1, cut.first - 1))
         if cut.body is not None and not _replaced(cut, cuts):

@@ -14,7 +14,7 @@ every step, no provider could reuse what it has read before."""
 AnyMessage = UserMessage | AssistantMessage | ToolMessage
 
 
-def within_budget(messages: Sequence[AnyMessage], budget: int) -> Sequence[AnyMessage]:
+def within_budget(messages: tuple[AnyMessage, ...], budget: int) -> tuple[AnyMessage, ...]:
     """`messages` with the oldest results replaced by a note until all fit into `budget`
     characters. The newest result always stays."""
     lengths = [
@@ -37,7 +37,7 @@ def within_budget(messages: Sequence[AnyMessage], budget: int) -> Sequence[AnyMe
     return _without(messages, count)
 
 
-def _without(messages: Sequence[AnyMessage], count: int) -> Sequence[AnyMessage]:
+def _without(messages: Sequence[AnyMessage], count: int) -> tuple[AnyMessage, ...]:
     """`messages` without the text of the first `count` results."""
     sent: list[AnyMessage] = []
     for message in messages:
@@ -47,7 +47,7 @@ def _without(messages: Sequence[AnyMessage], count: int) -> Sequence[AnyMessage]
             count -= len(gone)
             message = ToolMessage(results=(*(_left_out(one) for one in gone), *kept))
         sent.append(message)
-    return sent
+    return tuple(sent)
 
 
 def _left_out(result: ToolResult) -> ToolResult:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from everturn.agents import Compaction
+from everturn.profile import History
 
 Level = Literal["none", "warn", "compact", "critical"]
 
@@ -57,7 +58,7 @@ class Frame:
     generation: int = 0
     compaction: Compaction = field(default_factory=Compaction)
     tool_result_budget: int | None = None
-    keeps_newest: bool = False
+    history: History = field(default_factory=History)
     ack: int = 0
 
     @property

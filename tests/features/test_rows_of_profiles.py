@@ -255,7 +255,7 @@ frame = "entry"
 [agent]
 window_tokens = 1000
 tokens_max = 200
-history = "newest"
+history = "tail_tokens"
 compaction = { enabled = false }
 tools = ["add"]
 """

@@ -8,7 +8,7 @@ from harness import Bench, calls, says, scripted
 from everturn.context.compose import Context
 from everturn.context.layers import ENTRY_BEGINS, Item
 from everturn.messages import Text, UserMessage
-from everturn.profile import Layer, Profile, Recipe
+from everturn.profile import Layer, Profile, Recipe, Summaries
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
 from everturn_activities.sources import Asked
@@ -124,6 +124,37 @@ async def test_K9_the_pair_is_rebuilt_for_each_request_and_never_stored(made: Be
     ]
     assert [roles(request).count("user") for request in requests] == [2, 2]
     assert not any("12:0" in message.model_dump_json() for message in await made.transcript(key))
+
+
+async def test_K10_in_a_pair_the_summary_is_the_first_layer_and_what_it_is_of_is_absent(
+    made: Bench,
+) -> None:
+    layers = (Layer(id="summary", source="summary", frame="entry"), *PAIR.recipe.layers)
+    recipe = PAIR.recipe.model_copy(update={"layers": layers})
+    profile = PAIR.model_copy(
+        update={"recipe": recipe, "compaction": Summaries(sink="layer"), "name": "sink"}
+    )
+    (made.workspace / "agents").mkdir()
+    (made.workspace / "agents" / "default.md").write_text("---\ntools: [add]\n---\nBe brief.\n")
+    gateway = scripted(
+        by_last_user={"CRITICAL: answer": [says("THE GIST")], "": [says("A long answer. " * 20)]}
+    )
+    key = await made.session()
+    async with made.worker(gateway, profile=profile):
+        for turn in range(1, 8):
+            if turn == 7:
+                await made.runtime.store.ask_compaction(key)
+            await made.send(key, f"question {turn}")
+            await made.until(key, "turn_finished", turn=turn)
+    before, last = gateway.requests[-3], gateway.requests[-1]
+    assert text_of(before.messages[0]).count(ENTRY_BEGINS) == 1
+    assert text_of(last.messages[0]).startswith(
+        f"{ENTRY_BEGINS}THE GIST\n--- CONTEXT ENTRY END ---\n\n{ENTRY_BEGINS}T\n"
+    )
+    assert roles(last)[:3] == ["user", "assistant", "assistant"]
+    assert "question 1" not in last.model_dump_json()
+    assert "was summarised to make room" not in last.model_dump_json()
+    assert text_of(last.messages[-1]) == "question 7"
 
 
 async def test_K21_context_ack_tools_and_history_are_told_apart_and_a_large_one_is_warned_of(

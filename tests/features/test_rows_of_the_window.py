@@ -258,7 +258,7 @@ async def test_T16_a_turn_of_an_agent_that_keeps_the_newest_begins_with_what_fit
     made: Bench,
 ) -> None:
     """T19: what a turn begins with stays the same in all of its steps."""
-    agent(made, window_tokens=2000, history="newest", compaction="{enabled: false}")
+    agent(made, window_tokens=2000, history="tail_tokens", compaction="{enabled: false}")
     gateway = scripted(
         by_last_user={"last": [calls("add", a=1, b=n) for n in range(3)], "": [says(LONG)]}
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from everturn.agents import Agent, AgentSpec, Candidate, ToolSpec
 from everturn.context.compose import compose
+from everturn.context.conversation import Conversation
 from everturn.messages import AssistantMessage, Text, Thinking
 from everturn_activities import prices
 from everturn_activities.candidates import Candidates, addressed
@@ -61,7 +62,7 @@ def test_a_model_is_sent_its_own_thoughts_and_no_others() -> None:
         return AssistantMessage(parts=(Thinking(text="hm", signature="s", by=by), Text(text="ok")))
 
     two = spec("openai/a")
-    asked = compose(two, {}, (said("openai/own"), said("openai/a"), said(None)))
+    asked = compose(two, {}, Conversation((said("openai/own"), said("openai/a"), said(None))))
 
     def thoughts(model: str) -> list[str | None]:
         sent = addressed(asked, two, model).messages
@@ -76,7 +77,7 @@ def test_a_name_is_served_where_the_agent_is_and_a_table_names_its_own_endpoint(
     elsewhere = Candidate(model="openai/b", base_url="http://there/v1")
     own = Candidate(model="anthropic/c")
     three = spec("openai/a", elsewhere, own)
-    asked = compose(three, {}, ())
+    asked = compose(three, {}, Conversation())
     assert addressed(asked, three, "openai/own") == asked
     for model, url in [
         ("openai/a", "http://here/v1"),

@@ -7,6 +7,7 @@ from stories import ME, Story
 
 from everturn.agents import Compaction
 from everturn.budgets import Budget
+from everturn.context.cuts import Extent
 from everturn.context.window import Frame
 from everturn.errors import Fenced, UsageError
 from everturn.session import Compact, Compacted, ContextHead, PrepareStep, SessionKey, TurnHead
@@ -105,7 +106,7 @@ async def test_the_step_that_waits_reads_what_the_compaction_leaves(story: Story
     after = await prepare(story, turn)
     assert (after.level, after.compaction, after.cuts) == ("none", 0, 1)
     assert (after.upto, after.tokens) == (13, 15 + 3 * 7)
-    assert len(await story.store.history(story.key, after.upto, after.cuts)) == 3
+    assert len((await story.store.history(story.key, after.extent)).whole) == 3
     (compacted,) = await story.told("compacted")
     assert (compacted.body["tokens_before"], compacted.body["tokens_after"]) == (91, 21)
     assert compacted.body["cost_usd"] == 0.25
@@ -290,7 +291,7 @@ async def test_what_holds_whatever_was_said_is_put_back_behind_the_summary(
     request = asked(await prepare(story, turn))
     await begin(story, request)
     await complete(story, request, 1)
-    summary, *_ = await story.store.history(story.key, 13, 1)
+    summary, *_ = (await story.store.history(story.key, Extent(13, 1))).whole
     assert "the gist\n\n## Waits for a person\n- a refund" in summary.parts[0].text  # type: ignore[union-attr]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from stories import Open, Story
 
-from everturn.context.cuts import Cut, CutKind
+from everturn.context.cuts import Cut, CutKind, Extent
 from everturn.context.summary import summary_message
 from everturn.messages import AssistantMessage, UserMessage, user_text
 from everturn.session import TurnHead
@@ -45,7 +45,7 @@ async def undo(story: Story) -> Cut | None:
 
 async def sent(story: Story, upto: int, n: int) -> list[str]:
     lines = []
-    for message in await story.store.history(story.key, upto, n):
+    for message in (await story.store.history(story.key, Extent(upto, n))).whole:
         assert isinstance(message, UserMessage | AssistantMessage)
         lines.append("".join(getattr(part, "text", "") for part in message.parts))
     return lines
@@ -151,7 +151,7 @@ async def test_another_process_reads_the_same_and_keeps_nothing_that_is_cut(
         assert await sent(other, 7, 1) == await sent(story, 7, 1)
         assert isinstance(other.store, SqlStore)
         (kept,) = other.store._histories._kept.values()
-        assert (len(kept.messages), other.store._histories._tokens) == (2, 16)
+        assert (len(kept.placed), other.store._histories._tokens) == (1, 16)
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -163,7 +163,7 @@ async def test_a_conversation_dropped_from_memory_meanwhile_is_read_whole(
     whole = await sent(story, 7, n)
     assert isinstance(story.store, SqlStore)
     histories = story.store._histories
-    assert histories.known(story.key, n) == 7
+    assert histories.known(story.key).upto(Extent(7, n)) == 7
     histories._kept.clear()
-    assert histories.add(story.key, n, 6, 7, ()) is None
+    assert histories.add(story.key, Extent(7, n), 6, ()) is None
     assert await sent(story, 7, n) == whole

@@ -8,6 +8,7 @@ from stories import SPEC, Open, Story
 
 from everturn.agents import AgentSpec
 from everturn.context.compose import compose
+from everturn.context.conversation import Conversation
 from everturn.context.layers import Item
 from everturn.profile import Layer, Profile, Recipe
 from everturn.session import ContextHead, PrepareStep, TurnHead
@@ -67,7 +68,7 @@ class Process:
 
     async def system(self, context: ContextHead, agent: AgentSpec = ALL) -> str:
         prompt = await self.gatherer.snapshot(context.layers)
-        return compose(agent, prompt.texts, ()).system
+        return compose(agent, prompt.texts, Conversation()).system
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from stories import Open, Story
 
+from everturn.context.cuts import Extent
 from everturn_activities.store import CallFailure, sql
 
 
@@ -151,15 +152,17 @@ async def test_the_transcript_is_read_up_to_where_a_step_was_prepared(story: Sto
     await story.send("start")
     turn = await story.begun()
     first = await story.step(turn, 1)
-    assert len(await story.store.history(story.key, first.upto, 0)) == 1
+    assert len((await story.store.history(story.key, Extent(first.upto, 0))).whole) == 1
     await story.send("now", mode="steer")
     second = await story.prepare(turn, 2)
-    assert [m.role for m in await story.store.history(story.key, second.upto, 0)] == [
+    assert [
+        m.role for m in (await story.store.history(story.key, Extent(second.upto, 0))).whole
+    ] == [
         "user",
         "assistant",
         "user",
     ]
-    assert len(await story.store.history(story.key, first.upto, 0)) == 1
+    assert len((await story.store.history(story.key, Extent(first.upto, 0))).whole) == 1
 
 
 async def test_specs_of_turns_that_another_process_finishes_are_not_kept_for_ever(

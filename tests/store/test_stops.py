@@ -199,7 +199,7 @@ async def test_a_rolled_back_turn_leaves_the_context_and_says_what_it_had_admitt
     context = await story.prepare(turn)
 
     assert turn.turn == 3
-    sent = await story.store.history(story.key, context.upto, context.cuts)
+    sent = (await story.store.history(story.key, context.extent)).whole
     assert [said(message) for message in sent] == ["stands", "text of step 1", "instead"]
     assert context.tokens == 7 * len(sent)
     assert (await started(story))[2] == ["d"]
@@ -248,7 +248,7 @@ async def test_a_rollback_can_be_rolled_back_itself(story: Story) -> None:
     await story.finish(turn, run="run-3", outcome="cancelled")
     turn = await story.begun("run-4", previous="run-3")
     context = await story.prepare(turn)
-    sent = await story.store.history(story.key, context.upto, context.cuts)
+    sent = (await story.store.history(story.key, context.extent)).whole
     assert [said(message) for message in sent] == ["stands", "text of step 1", "once more"]
     told = await story.told("message_rolled_back")
     assert [e.body["message_id"] for e in told] == ["b", "c", "d"]

@@ -11,11 +11,12 @@ from typing import Any, Literal, Protocol
 from everturn.agents import AgentSpec
 from everturn.budgets import Budget, BudgetVerdict, Scope
 from everturn.context.compaction import Plan
-from everturn.context.cuts import Cut
+from everturn.context.conversation import Conversation
+from everturn.context.cuts import Cut, Extent
 from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
-from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
+from everturn.messages import AssistantMessage, ToolResult, UserMessage
 from everturn.session import (
     BeginTurn,
     Blocking,
@@ -306,9 +307,10 @@ class Store(Protocol):
 
     async def finish_turn(self, request: FinishTurn) -> Finished: ...
     async def spec(self, key: SessionKey, turn: int) -> AgentSpec: ...
-    async def history(
-        self, key: SessionKey, upto: int, cuts: int
-    ) -> Sequence[UserMessage | AssistantMessage | ToolMessage]: ...
+    async def history(self, key: SessionKey, extent: Extent) -> Conversation:
+        """What is sent of the transcript."""
+        ...
+
     async def context_tokens(self, key: SessionKey) -> int:
         """How many tokens the session's messages take as they would be sent now."""
         ...

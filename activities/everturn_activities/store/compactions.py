@@ -273,6 +273,8 @@ def _pin_again(session: LockedSession, request: Compact, frame: Frame) -> None:
         context_head(row.context),
         cuts=session.cut_n,
         upto=session.message_pos,
+        first=session.sent_first,
+        since=session.sent_since,
         tokens=sections.request,
         sections=sections,
         level=frame.level(sections.used),

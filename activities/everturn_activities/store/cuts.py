@@ -11,11 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from everturn.context.cuts import Cut, CutKind, shown
-from everturn.context.summary import summary_message
+from everturn.context.cuts import Cut, CutKind, Extent, shown
 from everturn_activities.store import schema
 from everturn_activities.store.locked import LockedSession
-from everturn_activities.store.reads import message_rows
 from everturn_activities.store.statement import Statement, insert
 
 _cuts, _messages = schema.cuts, schema.messages
@@ -52,16 +50,27 @@ _SUMS = Statement(
         _messages.c.sid == _sid,
         _messages.c.position >= sa.bindparam("first"),
         _messages.c.position <= sa.bindparam("last"),
+        sa.or_(_messages.c.turn >= sa.bindparam("since"), _messages.c.said == 1),
     )
+)
+_SENT = Statement(
+    sa.select(_messages.c.position, _messages.c.turn, _messages.c.tokens, _messages.c.body)
+    .where(
+        _messages.c.sid == _sid,
+        _messages.c.position >= sa.bindparam("first"),
+        _messages.c.position <= sa.bindparam("last"),
+        sa.or_(_messages.c.turn >= sa.bindparam("since"), _messages.c.said == 1),
+    )
+    .order_by(_messages.c.position)
 )
 
 
 @dataclass(frozen=True)
-class Sent:
-    """A message as it is sent: its JSON, and the last position that it stands for."""
+class Summary:
+    """What stands for the messages up to `position`."""
 
     position: int
-    body: str
+    text: str
     tokens: int
 
 
@@ -98,7 +107,7 @@ def cut(
             "created_at": session.tx.now,
         },
     )
-    _count_again(session)
+    count_again(session)
     return session.cut_n
 
 
@@ -110,7 +119,7 @@ def undo(session: LockedSession, kind: CutKind = "compaction") -> Cut | None:
         return None
     session.cut_n += 1
     _mark_undone(session, newest.n)
-    _count_again(session)
+    count_again(session)
     return newest
 
 
@@ -124,23 +133,28 @@ def in_force(connection: sa.Connection, sid: int, n: int) -> list[Cut]:
     ]
 
 
-def sent(connection: sa.Connection, sid: int, n: int, after: int, upto: int) -> Sequence[Any]:
-    """What is sent of the positions after `after`, up to `upto`, under the cuts at number `n`.
-
-    Rows with `position`, `body` and `tokens`.
-    """
-    if n == 0:
-        return message_rows(connection, sid, after, upto)
+def sent(connection: sa.Connection, sid: int, extent: Extent, after: int) -> Sequence[Any]:
+    """What is sent of the positions after `after`: rows of messages, and a `Summary` where one
+    stands for what it is of."""
     rows: list[Any] = []
-    for piece in shown(in_force(connection, sid, n), upto):
+    pieces = shown(in_force(connection, sid, extent.cuts), extent.upto, extent.first)
+    for piece in pieces:
         if piece.last <= after:
             continue
         if isinstance(piece, Cut):
-            message = summary_message(piece.body or "")
-            rows.append(Sent(piece.last, message.model_dump_json(), piece.tokens))
+            rows.append(Summary(piece.last, piece.body or "", piece.tokens))
         else:
-            rows += message_rows(connection, sid, max(after, piece.first - 1), piece.last)
+            at = {"of_sid": sid, "since": extent.since, "last": piece.last}
+            rows += _SENT.all(connection, {**at, "first": max(after + 1, piece.first)})
     return rows
+
+
+def sums(session: LockedSession, first: int, last: int) -> Any:
+    """What the messages from `first` to `last` take, as far as they are sent: all `tokens`,
+    those of the `history`, those of `results`, and the `characters` of these."""
+    turn = session.open_turn or session.turn + 1
+    at = {"of_sid": session.sid, "first": first, "last": last, "of_turn": turn}
+    return _SUMS.one(session.tx.connection, {**at, "since": session.sent_since})
 
 
 def _mark_undone(session: LockedSession, n: int) -> None:
@@ -155,21 +169,19 @@ def _mark_undone(session: LockedSession, n: int) -> None:
     )
 
 
-def _count_again(session: LockedSession) -> None:
-    """Set the running sums to what is in force. A summary belongs to the history."""
+def count_again(session: LockedSession) -> None:
+    """Set the running sums to what is sent now. A summary belongs to the history."""
     session.write_messages()
-    connection = session.tx.connection
-    turn = session.open_turn or session.turn + 1
+    cuts = in_force(session.tx.connection, session.sid, session.cut_n)
     session.message_tokens = session.history_tokens = 0
     session.result_tokens = session.result_characters = 0
-    for piece in shown(in_force(connection, session.sid, session.cut_n), session.message_pos):
+    for piece in shown(cuts, session.message_pos, session.sent_first):
         if isinstance(piece, Cut):
             session.message_tokens += piece.tokens
             session.history_tokens += piece.tokens
             continue
-        at = {"of_sid": session.sid, "first": piece.first, "last": piece.last, "of_turn": turn}
-        sums = _SUMS.one(connection, at)
-        session.message_tokens += sums.tokens
-        session.history_tokens += sums.history
-        session.result_tokens += sums.results
-        session.result_characters += sums.characters
+        found = sums(session, piece.first, piece.last)
+        session.message_tokens += found.tokens
+        session.history_tokens += found.history
+        session.result_tokens += found.results
+        session.result_characters += found.characters

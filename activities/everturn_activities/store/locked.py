@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from everturn.context.projection import is_said
 from everturn.errors import Fenced, StaleHost, UnknownSession
 from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
@@ -16,6 +17,11 @@ from everturn.session import SessionKey
 from everturn_activities.store import schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.statement import Statement, insert
+
+# Parts of a step, in the order in which a model reads them; before these come its users' messages.
+ASSISTANT_PART = 10_000
+TOOL_PART = 20_000
+NUDGE_PART = 30_000
 
 _sessions = schema.sessions
 _LOCK = Statement(
@@ -38,6 +44,8 @@ _COUNTERS = (
     "result_tokens",
     "result_characters",
     "cut_n",
+    "sent_first",
+    "sent_since",
     "compact_asked",
     "compaction_failures",
     "event_epoch",
@@ -69,6 +77,8 @@ class LockedSession:
     result_tokens: int
     result_characters: int
     cut_n: int
+    sent_first: int
+    sent_since: int
     compact_asked: int
     compaction_failures: int
     event_epoch: int
@@ -144,6 +154,7 @@ class LockedSession:
                 "step": step,
                 "part": part,
                 "role": message.role,
+                "said": int(part != NUDGE_PART and is_said(message)),
                 "body": message.model_dump_json(exclude_defaults=False),
                 "tokens": tokens,
                 "result_characters": characters,

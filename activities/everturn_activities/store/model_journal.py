@@ -26,10 +26,9 @@ from everturn_activities.store import (
     tool_journal,
 )
 from everturn_activities.store.database import Tx
-from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.locked import ASSISTANT_PART, LockedSession
 from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement
-from everturn_activities.store.steps import ASSISTANT_PART
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _steps = schema.steps

@@ -1,24 +1,44 @@
 """Room in the window: what a step's request takes, by running sums, and what is due for it."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import sqlalchemy as sa
 
 from everturn.context.compaction import CUT_SHARE_MIN, Counted, Plan, cut_point, kept_tokens_max
-from everturn.context.cuts import Cut, shown
-from everturn.context.window import Frame, Sections, history_budget, newest_that_fit
+from everturn.context.cuts import Cut, Span, shown
+from everturn.context.window import Frame, Sections, history_budget
 from everturn.events import Draft
+from everturn.profile import History
 from everturn_activities.store import cuts, schema, side_journal
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement
 
+PAGE = 256
+"""Messages that are looked at together, from the newest on."""
+
 _messages = schema.messages
+_sent_between = sa.and_(
+    _messages.c.sid == sa.bindparam("of_sid"),
+    _messages.c.position >= sa.bindparam("first"),
+    _messages.c.position <= sa.bindparam("last"),
+    sa.or_(_messages.c.turn >= sa.bindparam("since"), _messages.c.said == 1),
+)
 _ROLES = Statement(
     sa.select(_messages.c.position, _messages.c.role, _messages.c.tokens)
-    .where(
-        _messages.c.sid == sa.bindparam("of_sid"),
-        _messages.c.position >= sa.bindparam("first"),
-        _messages.c.position <= sa.bindparam("last"),
-    )
+    .where(_sent_between)
     .order_by(_messages.c.position)
+)
+_NEWEST = Statement(
+    sa.select(
+        _messages.c.position,
+        _messages.c.role,
+        _messages.c.tokens,
+        _messages.c.result_characters,
+    )
+    .where(_sent_between)
+    .order_by(_messages.c.position.desc())
+    .limit(PAGE)
 )
 _FIRST_OF_TURN = Statement(
     sa.select(sa.func.min(_messages.c.position)).where(
@@ -37,21 +57,84 @@ def sections(session: LockedSession, frame: Frame) -> Sections:
     return frame.sections(session.history_tokens, memory)
 
 
-def drop_oldest(session: LockedSession, frame: Frame) -> None:
-    """Leave out those oldest messages of earlier turns that do not fit beside this one."""
-    budget = history_budget(frame, session.message_tokens - session.history_tokens)
-    if session.history_tokens <= budget:
+def begin_turn(session: LockedSession, rules: History) -> None:
+    """Let the conversation so far be the history of the turn that begins, as its agent wants it.
+
+    What an agent that loads the newest begins with is reckoned once its window is known.
+    """
+    since = session.turn if rules.projects else 0
+    if rules.load == "all" and (session.sent_first, session.sent_since, since) != (1, 0, 0):
+        session.sent_first, session.sent_since = 1, since
+        cuts.count_again(session)
+    session.sent_since = since
+    session.history_tokens = session.message_tokens
+
+
+def fit(session: LockedSession, frame: Frame, step: int) -> None:
+    """Send the newest messages of earlier turns that fit beside this one, where the agent wants
+    that. No tool result is sent without the call that it answers.
+
+    From the newest on, in pages: it costs what is sent, however much is stored.
+    """
+    if frame.history.load == "all":
         return
-    begins = _FIRST_OF_TURN.scalar(
-        session.tx.connection, {"of_sid": session.sid, "of_turn": session.open_turn}
-    )
-    history = [message for message in _counted(session) if message.position < begins]
-    first = newest_that_fit([message.tokens for message in history], budget)
-    while first < len(history) and history[first].role == "tool":
-        first += 1
-    if first:
-        last = history[first - 1].position
-        cuts.cut(session, "trim", 1, last, session.open_turn or session.turn)
+    budget = history_budget(frame, session.message_tokens - session.history_tokens)
+    whole = (session.sent_first, session.sent_since) == (1, 0)
+    if session.history_tokens <= budget and (whole or step > 1):
+        return
+    session.write_messages()
+    at = {"of_sid": session.sid, "of_turn": session.open_turn}
+    begins = _FIRST_OF_TURN.scalar(session.tx.connection, at) or session.message_pos + 1
+    kept, all_of_it = _newest(session, begins - 1, budget)
+    while kept and kept[-1].role == "tool":
+        kept.pop()
+        all_of_it = False
+    session.message_tokens -= session.history_tokens
+    session.history_tokens = sum(one.tokens for one in kept)
+    session.message_tokens += session.history_tokens
+    here = cuts.sums(session, begins, session.message_pos)
+    results = [one for one in kept if one.role == "tool"]
+    session.result_tokens = here.results + sum(one.tokens for one in results)
+    session.result_characters = here.characters + sum(one.characters for one in results)
+    session.sent_first = 1 if all_of_it else kept[-1].position if kept else begins
+
+
+class _Kept(NamedTuple):
+    position: int
+    role: str
+    tokens: int
+    characters: int
+
+
+def _newest(session: LockedSession, upto: int, budget: int) -> tuple[list[_Kept], bool]:
+    """What is sent up to position `upto` within `budget` tokens, the newest first; and whether
+    that is all there is."""
+    connection = session.tx.connection
+    kept: list[_Kept] = []
+    in_force = cuts.in_force(connection, session.sid, session.cut_n)
+    for piece in reversed(shown(in_force, upto)):
+        for one in _backwards(session, piece):
+            budget -= one.tokens
+            if budget < 0:
+                return kept, False
+            kept.append(one)
+    return kept, True
+
+
+def _backwards(session: LockedSession, piece: Span | Cut) -> Iterator[_Kept]:
+    if isinstance(piece, Cut):
+        yield _Kept(piece.first, "summary", piece.tokens, 0)
+        return
+    at = {"of_sid": session.sid, "first": piece.first, "since": session.sent_since}
+    last = piece.last
+    while last >= piece.first:
+        page = _NEWEST.all(session.tx.connection, {**at, "last": last})
+        yield from (
+            _Kept(row.position, row.role, row.tokens, row.result_characters) for row in page
+        )
+        if len(page) < PAGE:
+            return
+        last = page[-1].position - 1
 
 
 def due(session: LockedSession, frame: Frame, used: int, tried: bool) -> int:
@@ -94,7 +177,14 @@ def plan(session: LockedSession, frame: Frame, forced: bool) -> Plan | None:
     tokens = sum(message.tokens for message in replaced)
     if not (session.compact_asked or forced) and tokens < CUT_SHARE_MIN * frame.window:
         return None
-    return Plan(replaced[-1].position, tokens, session.cut_n, session.compaction_failures)
+    return Plan(
+        replaced[-1].position,
+        tokens,
+        session.cut_n,
+        session.compaction_failures,
+        session.sent_first,
+        session.sent_since,
+    )
 
 
 def _counted(session: LockedSession) -> list[Counted]:
@@ -103,10 +193,11 @@ def _counted(session: LockedSession) -> list[Counted]:
     connection = session.tx.connection
     found: list[Counted] = []
     in_force = cuts.in_force(connection, session.sid, session.cut_n)
-    for piece in shown(in_force, session.message_pos):
+    for piece in shown(in_force, session.message_pos, session.sent_first):
         if isinstance(piece, Cut):
             found.append(Counted(piece.last, "summary", piece.tokens))
             continue
         at = {"of_sid": session.sid, "first": piece.first, "last": piece.last}
+        at["since"] = session.sent_since
         found += [Counted(row.position, row.role, row.tokens) for row in _ROLES.all(connection, at)]
     return found

@@ -57,6 +57,9 @@ sessions = sa.Table(
     sa.Column("result_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("result_characters", sa.Integer, nullable=False, default=0),
     sa.Column("cut_n", sa.Integer, nullable=False, default=0),
+    # What is sent begins at this position; of turns before `sent_since` only what was said.
+    sa.Column("sent_first", sa.Integer, nullable=False, default=1),
+    sa.Column("sent_since", sa.Integer, nullable=False, default=0),
     # A person asked for a compaction before the next step.
     sa.Column("compact_asked", sa.Integer, nullable=False, default=0),
     # Compactions of the open turn that failed since one did not.
@@ -220,10 +223,13 @@ messages = sa.Table(
     sa.Column("step", sa.Integer, nullable=False),
     sa.Column("part", sa.Integer, nullable=False),
     sa.Column("role", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
     sa.Column("tokens", sa.Integer, nullable=False),
     sa.Column("result_characters", sa.Integer, nullable=False, default=0),
+    # By a turn's user, or to it: no part of the work between.
+    sa.Column("said", sa.Integer, nullable=False, default=0),
     sa.Column("created_at", sa.Double, nullable=False),
+    # Last, for SQLite reads through whatever stands before a column.
+    sa.Column("body", sa.Text, nullable=False),
     sa.UniqueConstraint("sid", "turn", "step", "part"),
 )
 
@@ -262,7 +268,7 @@ cuts = sa.Table(
     "cuts",
     metadata,
     *_owner("n"),
-    sa.Column("kind", sa.Text, nullable=False),  # compaction, rollback, trim
+    sa.Column("kind", sa.Text, nullable=False),  # compaction, rollback
     sa.Column("first", sa.Integer, nullable=False),
     sa.Column("last", sa.Integer, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False),

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
 from everturn.budgets import Budget, Scope
-from everturn.context.cuts import Cut
+from everturn.context.conversation import AnyMessage, Conversation
+from everturn.context.cuts import Cut, Extent
 from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.messages import (
@@ -76,7 +77,7 @@ from everturn_activities.store import (
     usage,
 )
 from everturn_activities.store.database import Database, Tx
-from everturn_activities.store.histories import AnyMessage, Histories
+from everturn_activities.store.histories import Histories
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Meter, Price, Terms
 
@@ -232,29 +233,24 @@ class SqlStore:
         layers: StepLayers | None = None,
     ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None]:
         key = SessionKey(request.tenant, request.session)
-        known_cuts, known = self._histories.newest(key)
+        known = self._histories.known(key)
         terms = self._terms(key, request.turn)
 
         def change(
             tx: Tx,
         ) -> tuple[ContextHead, CallStarted | StepHead | Blocked | None, int, Sequence[Any]]:
             context = steps.prepare(tx, request, "inline", model, frame, layers)
-            after = known if context.cuts == known_cuts else 0
+            after = known.upto(context.extent)
             if not context.ready or context.placement == "queued":
                 return context, None, after, ()
             begun = model_journal.begin_model_call(tx, context, model, caller, terms)
             # What the call will read, while we are here: a read of its own costs as much again.
             sid = reads.sid_of(tx.connection, key)
-            return (
-                context,
-                begun,
-                after,
-                cuts.sent(tx.connection, sid, context.cuts, after, context.upto),
-            )
+            return context, begun, after, cuts.sent(tx.connection, sid, context.extent, after)
 
         context, begun, after, rows = await self._database.write(change)
         if begun is not None:
-            self._histories.add(key, context.cuts, after, context.upto, rows)
+            self._histories.add(key, context.extent, after, rows)
         return context, begun
 
     async def prepared(self, key: SessionKey, turn: int, step: int) -> ContextHead | None:
@@ -288,21 +284,20 @@ class SqlStore:
         self._specs.move_to_end((key, turn))
         return known
 
-    async def history(self, key: SessionKey, upto: int, cuts: int) -> Sequence[AnyMessage]:
-        """What is sent of the transcript up to position `upto`, under the cuts at number `cuts`."""
-        known = self._histories.known(key, cuts)
+    async def history(self, key: SessionKey, extent: Extent) -> Conversation:
+        known = self._histories.known(key).upto(extent)
         while True:
             rows: Sequence[Any] = ()
-            if known < upto:
-                rows = await self._sent(key, cuts, known, upto)
-            history = self._histories.add(key, cuts, known, upto, rows)
+            if known < extent.upto:
+                rows = await self._sent(key, extent, known)
+            history = self._histories.add(key, extent, known, rows)
             if history is not None:
                 return history
             known = 0
 
-    async def _sent(self, key: SessionKey, n: int, after: int, upto: int) -> Sequence[Any]:
+    async def _sent(self, key: SessionKey, extent: Extent, after: int) -> Sequence[Any]:
         def look(connection: sa.Connection) -> Sequence[Any]:
-            return cuts.sent(connection, reads.sid_of(connection, key), n, after, upto)
+            return cuts.sent(connection, reads.sid_of(connection, key), extent, after)
 
         return await self._database.read(look)
 

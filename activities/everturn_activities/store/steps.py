@@ -19,17 +19,12 @@ from everturn.messages import (
 from everturn.session import ContextHead, Placement, PrepareStep, SessionKey
 from everturn_activities.store import StepLayers, inbox, reads, room, schema, snapshots
 from everturn_activities.store.database import Tx
-from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.locked import NUDGE_PART, TOOL_PART, LockedSession
 from everturn_activities.store.statement import Statement, insert
 
 TITLE_CHARACTERS = 60
 OVERHEAD_TOKENS = 10_000
 """What prompt and tools may take of every request before a watcher is told."""
-
-# Parts of a step, in the order in which a model reads them.
-ASSISTANT_PART = 10_000
-TOOL_PART = 20_000
-NUDGE_PART = 30_000
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _turn: sa.BindParameter[int] = sa.bindparam("of_turn")
@@ -106,8 +101,10 @@ def prepare(
             admit(session, row, request.turn, request.step, part)
     sections = None
     if frame is not None:
+        if request.step == 1 or frame.history.retrim == "step":
+            room.fit(session, frame, request.step)
         if request.step == 1:
-            _begin_with(session, frame)
+            _warn_of_overhead(session, frame)
         sections = room.sections(session, frame)
     head = ContextHead(
         tenant=request.tenant,
@@ -124,6 +121,8 @@ def prepare(
         sections=sections,
         budgeted=bool(session.budgeted),
         layers=layers.digest if layers is not None else "",
+        first=session.sent_first,
+        since=session.sent_since,
     )
     if layers is not None:
         snapshots.record(session, layers, request.turn, request.step)
@@ -176,10 +175,7 @@ def _prepared(
     return head
 
 
-def _begin_with(session: LockedSession, frame: Frame) -> None:
-    """What a turn begins with: of earlier turns no more than fits, where its agent wants that."""
-    if frame.keeps_newest:
-        room.drop_oldest(session, frame)
+def _warn_of_overhead(session: LockedSession, frame: Frame) -> None:
     if frame.overhead > OVERHEAD_TOKENS:
         session.tell(
             Draft(

@@ -10,7 +10,7 @@ from everturn.agents import AgentSpec
 from everturn.events import Draft
 from everturn.session import TO_RECOVER, BeginTurn, SessionKey, Stop, TurnHead
 from everturn.tools import RESPONSE
-from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, ledger, schema
+from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, ledger, room, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -102,7 +102,7 @@ def _open(
     session.turn += 1
     session.open_turn = turn = session.turn
     inbox.take_cancel(session)
-    session.history_tokens = session.message_tokens
+    room.begin_turn(session, spec.history)
     session.compaction_failures = 0
     if session.budgeted or spec.agent.budget is not None:
         ledger.open_session(session, spec.agent.budget)

@@ -129,10 +129,11 @@ def upgrade() -> None:
         sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("part", sa.Integer(), nullable=False),
         sa.Column("role", sa.Text(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
         sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("result_characters", sa.Integer(), nullable=False),
+        sa.Column("said", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_messages")),
         sa.UniqueConstraint(
             "sid", "turn", "step", "part", name=op.f("uq_messages_sid_turn_step_part")
@@ -164,6 +165,8 @@ def upgrade() -> None:
         sa.Column("result_tokens", sa.Integer(), nullable=False),
         sa.Column("result_characters", sa.Integer(), nullable=False),
         sa.Column("cut_n", sa.Integer(), nullable=False),
+        sa.Column("sent_first", sa.Integer(), nullable=False),
+        sa.Column("sent_since", sa.Integer(), nullable=False),
         sa.Column("compact_asked", sa.Integer(), nullable=False),
         sa.Column("compaction_failures", sa.Integer(), nullable=False),
         sa.Column("event_epoch", sa.Integer(), nullable=False),
@@ -352,6 +355,8 @@ def downgrade() -> None:
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
+    op.drop_table("session_layers")
+    op.drop_table("blobs")
 
 
 def _create_budgets() -> None:
