@@ -30,6 +30,7 @@ from everturn.views import (
     CompactionUndoneView,
     CompactionView,
     CompactSession,
+    ContextView,
     FactPage,
     FactView,
     KnowledgePage,
@@ -132,6 +133,13 @@ class Client:
         """The session's turns from number `first` on, with their steps."""
         path = f"/v1/sessions/{_segment(session)}/turns"
         return list((await self._get(path, TurnPage, first=first)).turns)
+
+    async def context(
+        self, session: str, turn: int | None = None, step: int | None = None
+    ) -> ContextView:
+        """What the request of a step was composed of; by default of the newest."""
+        path = f"/v1/sessions/{_segment(session)}/context"
+        return await self._get(path, ContextView, turn=turn, step=step)
 
     async def messages(self, session: str, after: int = 0, limit: int = 100) -> MessagePage:
         path = f"/v1/sessions/{_segment(session)}/messages"

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
+from everturn.context.window import Level
 from everturn.memory import FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
@@ -44,12 +45,19 @@ class UsagePage(Frozen):
 
 
 class SectionsView(Frozen):
-    """The tokens of a request by what they are: `memory` is what this turn has said so far."""
+    """The tokens of a request by what they are: `ack` answers a context that is sent as a message,
+    `memory` is what this turn has said so far. `generation` is what of the `window` is kept
+    free for the reply."""
 
     system: int
     tools: int
     history: int
     memory: int
+    ack: int = 0
+    generation: int = 0
+    window: int = 0
+    estimated: bool = False
+    """The model's own encoding is not known: tokens are counted with another."""
 
 
 class BudgetAskView(Frozen):
@@ -99,6 +107,41 @@ class StepView(Frozen):
     sections: SectionsView | None = None
     estimated: bool = False
     """The provider told no usage, or the reply was cut off: tokens are our own count."""
+
+
+class LayerView(Frozen):
+    """A layer of a prompt as it was sent: what its text stands for (`scope`), and whether a
+    provider may keep it from step to step. `digest` is equal for equal texts."""
+
+    id: str
+    source: str
+    scope: Literal["session", "turn", "step"]
+    tokens: int
+    digest: str
+    cached: bool
+    text: str
+
+
+class ContextView(Frozen):
+    """Answer of `GET /v1/sessions/{id}/context`: what the request of a step was composed of.
+
+    `compacts_at` is the share of the window from which on a summary is made, None for never.
+    """
+
+    session: str
+    turn: int
+    step: int
+    agent: str
+    model: str
+    profile: str
+    mode: Literal["pair", "system"]
+    level: Level
+    compacts_at: float | None
+    sections: SectionsView
+    layers: tuple[LayerView, ...]
+    tools: tuple[str, ...]
+    history_messages: int
+    memory_messages: int
 
 
 class TurnView(Frozen):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from string import Formatter
 from typing import Any
 from xml.sax.saxutils import escape
@@ -97,6 +98,16 @@ class Prompt:
     messages: tuple[UserMessage | AssistantMessage, ...]
     cached: int
     steady: bool
+
+
+def above_boundary(recipe: Recipe, texts: Mapping[str, str]) -> frozenset[str]:
+    """The layers whose texts a provider may keep from step to step, by their ids."""
+    written = [layer for layer in recipe.layers if texts.get(layer.id)]
+    ends = [n for n, layer in enumerate(recipe.layers) if layer.source == BOUNDARY]
+    if ends:
+        return frozenset(layer.id for layer in recipe.layers[: ends[-1] + 1] if layer in written)
+    kept = takewhile(lambda layer: layer.scope != "step", written)
+    return frozenset(layer.id for layer in kept)
 
 
 def join(recipe: Recipe, texts: Mapping[str, str]) -> Prompt:

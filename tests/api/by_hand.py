@@ -41,6 +41,7 @@ from everturn_workers.front import Front
 from everturn_workers.settings import Settings
 
 WORKER = Caller(worker="w", nonce="n")
+SPEC = AgentSpec(agent=Agent(), workspace="/", working_dir="/")
 
 
 @dataclass
@@ -100,9 +101,8 @@ class Runtime:
             waits_for=waits_for,
         )
 
-    async def begin(self, session: str) -> TurnHead:
+    async def begin(self, session: str, spec: AgentSpec = SPEC) -> TurnHead:
         key = SessionKey("default", session)
-        spec = AgentSpec(agent=Agent(), workspace="/", working_dir="/")
         self._runs += 1
         request = BeginTurn("default", session, key.workflow_id, f"run-{self._runs}", None)
         head = await self.store.begin_turn(request, spec)

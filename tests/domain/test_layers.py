@@ -3,7 +3,14 @@
 import pytest
 from pydantic import ValidationError
 
-from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS, TRUNCATED, join, render
+from everturn.context.layers import (
+    ENTRY_BEGINS,
+    ENTRY_ENDS,
+    TRUNCATED,
+    above_boundary,
+    join,
+    render,
+)
 from everturn.messages import user_text
 from everturn.profile import Layer, Recipe
 
@@ -120,6 +127,18 @@ def test_without_a_boundary_all_above_the_first_layer_of_a_step_may_be_kept():
     made = join(Recipe(layers=layers), {"role": "R", "now": "12:00"})
     assert made.system[: made.cached] == "R"
     assert join(recipe("role"), {"role": "R"}).cached == 1
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_the_layers_above_the_boundary_are_those_that_a_provider_may_keep(bounded: bool):
+    line = (Layer(id="line", source="boundary"),) if bounded else ()
+    now = Layer(id="now", source="text", scope="step")
+    made = Recipe(layers=(Layer(id="a", source="text"), *line, now, Layer(id="b", source="text")))
+    texts = {"a": "A", "line": "L", "now": "12:00", "b": "B"}
+    kept = above_boundary(made, texts)
+    assert kept == ({"a", "line"} if bounded else {"a"})
+    prompt = join(made, texts)
+    assert prompt.system[: prompt.cached] == "\n\n".join(texts[name] for name in sorted(kept))
 
 
 def test_a_layer_that_changes_with_each_step_cannot_stand_above_the_boundary():

@@ -38,6 +38,7 @@ from everturn.session import (
 from everturn.views import (
     AcceptedView,
     BudgetView,
+    ContextView,
     MessageView,
     SessionView,
     TurnView,
@@ -299,6 +300,12 @@ class Store(Protocol):
 
     async def snapshot(self, digest: str) -> Snapshot:
         """What the manifest of that digest names."""
+        ...
+
+    async def context(
+        self, key: SessionKey, turn: int | None = None, step: int | None = None
+    ) -> ContextView:
+        """What a step's request was composed of; raises UsageError where there is none."""
         ...
 
     async def session_layers(self, key: SessionKey, agent: str) -> dict[str, str]:

@@ -153,7 +153,8 @@ def _step_view(row: Any, calls: Sequence[Any]) -> StepView:
 
 def _sections(context: str) -> SectionsView | None:
     made = json.loads(context).get("sections")
-    return made and SectionsView(**{name: made[name] for name in SectionsView.model_fields})
+    known = SectionsView.model_fields
+    return made and SectionsView(**{name: made[name] for name in known if name in made})
 
 
 _MESSAGES = Statement(

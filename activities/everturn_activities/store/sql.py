@@ -33,7 +33,15 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
-from everturn.views import BudgetView, MessageView, SessionView, TurnView, UsageBy, UsageRow
+from everturn.views import (
+    BudgetView,
+    ContextView,
+    MessageView,
+    SessionView,
+    TurnView,
+    UsageBy,
+    UsageRow,
+)
 from everturn_activities import prices
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
@@ -63,6 +71,7 @@ from everturn_activities.store import (
     asks,
     budgets,
     compactions,
+    contexts,
     cuts,
     endings,
     inbox,
@@ -260,6 +269,13 @@ class SqlStore:
 
     async def snapshot(self, digest: str) -> Snapshot:
         return await self._database.read(lambda connection: snapshots.snapshot(connection, digest))
+
+    async def context(
+        self, key: SessionKey, turn: int | None = None, step: int | None = None
+    ) -> ContextView:
+        return await self._database.read(
+            lambda connection: contexts.context(connection, key, turn, step)
+        )
 
     async def session_layers(self, key: SessionKey, agent: str) -> dict[str, str]:
         return await self._database.read(

@@ -10,6 +10,7 @@ from everturn.errors import EverturnError, UsageError
 from everturn_workers.cli import (
     agents,
     budgets,
+    context,
     knowledge,
     memory,
     processes,
@@ -35,6 +36,7 @@ app = typer.Typer(
 processes.add_to(app)
 work.add_to(app)
 sessions.add_to(app)
+context.add_to(app)
 agents.add_to(app)
 profiles.add_to(app)
 budgets.add_to(app)

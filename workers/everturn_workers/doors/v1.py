@@ -27,6 +27,7 @@ from everturn.views import (
     CompactionUndoneView,
     CompactionView,
     CompactSession,
+    ContextView,
     MessagePage,
     NewBudget,
     NewMessage,
@@ -150,6 +151,16 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
         return MessagePage(
             messages=tuple(found), after=found[-1].position if len(found) == limit else None
         )
+
+    @routes.get("/sessions/{id}/context")
+    async def read_context(
+        request: Request,
+        session: Name,
+        turn: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+        step: Annotated[int | None, Query(ge=1, le=2**31)] = None,
+    ) -> ContextView:
+        """What the request of a step was composed of; by default of the newest."""
+        return await store.context(key_of(request, session), turn, step)
 
     @routes.get("/sessions/{id}/turns")
     async def read_turns(
