@@ -16,10 +16,17 @@ KEPT = 512
 
 
 class Frames:
-    """`count` gives the tokens of a text, `window_of` the window of a model, if it is known."""
+    """`count` gives the tokens of a text for a model, `exact` whether that model would count so,
+    `window_of` the model's window, if it is known."""
 
-    def __init__(self, count: Callable[[str], int], window_of: Callable[[str], int | None]) -> None:
+    def __init__(
+        self,
+        count: Callable[[str, str], int],
+        window_of: Callable[[str], int | None],
+        exact: Callable[[str], bool],
+    ) -> None:
         self._count = count
+        self._exact = exact
         self._window_of = window_of
         self._made: OrderedDict[tuple[str, str], Frame] = OrderedDict()
 
@@ -47,11 +54,14 @@ class Frames:
         window = self.window(spec, model)
         return Frame(
             window=window,
-            tools=sum(self._count(orjson.dumps(wire_tool(tool)).decode()) for tool in spec.tools),
+            tools=sum(
+                self._count(orjson.dumps(wire_tool(tool)).decode(), model) for tool in spec.tools
+            ),
             generation=_kept_free(spec, window),
             compaction=agent.compaction,
             tool_result_budget=agent.tool_result_budget,
             history=spec.history,
+            estimated=not self._exact(model),
         )
 
 

@@ -43,7 +43,9 @@ _BUNDLED = {
 
 _loading = threading.Lock()
 
-_OLD_ENCODING = re.compile(r"(gpt-4(?!o|\.)|gpt-3|text-embedding)")
+USUAL = "o200k_base"
+"""The encoding of today's models of OpenAI, which counts for others too."""
+
 _PAGE = re.compile(rb"/Type\s*/Page\b")
 
 
@@ -51,13 +53,27 @@ def count_text(text: str, model: str) -> int:
     """The tokens of `text`: exact for OpenAI's models, near for others."""
     if not text:
         return 0
-    encoding = _encoding("cl100k_base" if _OLD_ENCODING.search(model) else "o200k_base")
+    encoding = _encoding(encoding_of(model)[0])
     if encoding is None:
         return estimate(text)
     if len(text) <= EXACT_CHARACTERS_MAX:
         return len(encoding.encode_ordinary(text))
     counted = len(encoding.encode_ordinary(text[:EXACT_CHARACTERS_MAX]))
     return -(-counted * len(text) // EXACT_CHARACTERS_MAX)
+
+
+@cache
+def encoding_of(model: str) -> tuple[str, bool]:
+    """The encoding that a model's tokens are counted with, and whether it is the model's own."""
+    try:
+        from tiktoken.model import encoding_name_for_model
+
+        own = encoding_name_for_model(model.rpartition("/")[2])
+    except (ImportError, KeyError):
+        return USUAL, False
+    # Of texts, as against the marks between messages, this is the same.
+    own = USUAL if own == "o200k_harmony" else own
+    return (own, True) if own in _BUNDLED else (USUAL, False)
 
 
 def count_message(message: UserMessage | AssistantMessage | ToolMessage, model: str) -> int:
@@ -74,7 +90,7 @@ def estimate(text: str) -> int:
 
 def warm() -> None:
     """Load the usual encoding, which takes a few tenths of a second, before it is needed."""
-    _encoding("o200k_base")
+    _encoding(USUAL)
 
 
 def _count_part(part: Any, model: str) -> int:

@@ -17,7 +17,7 @@ WINDOW_TOKENS = 128_000
 class Sections:
     """Tokens of one request: the `system` prompt, or the message in its place with its `ack`,
     the `tools`' schemas, the `history` of earlier turns, the `memory` of this one, and what
-    is kept free for the reply."""
+    is kept free for the reply. `estimated`: the model counts otherwise, in a way not known."""
 
     window: int
     system: int
@@ -26,6 +26,7 @@ class Sections:
     memory: int
     generation: int
     ack: int = 0
+    estimated: bool = False
 
     @property
     def request(self) -> int:
@@ -60,6 +61,7 @@ class Frame:
     tool_result_budget: int | None = None
     history: History = field(default_factory=History)
     ack: int = 0
+    estimated: bool = False
 
     @property
     def fixed(self) -> int:
@@ -72,7 +74,9 @@ class Frame:
 
     def sections(self, history: int, memory: int) -> Sections:
         return Sections(
-            self.window, self.system, self.tools, history, memory, self.generation, self.ack
+            *(self.window, self.system, self.tools, history, memory, self.generation),
+            ack=self.ack,
+            estimated=self.estimated,
         )
 
     def level(self, used: int) -> Level:

@@ -157,6 +157,11 @@ async def running_worker(
         yield instance
 
 
+def _counts_exactly(model: str) -> bool:
+    """Whether our count is the model's own: stored messages have one measure for all models."""
+    return tokens.encoding_of(model) == tokens.encoding_of(TOKENS_OF)
+
+
 def _sources(runtime: Runtime) -> Sources:
     """All that layers may name as their source."""
     return {
@@ -206,7 +211,7 @@ def _activities(
         admission,
         instance,
     )
-    frames = Frames(lambda text: tokens.count_text(text, TOKENS_OF), prices.window)
+    frames = Frames(tokens.count_text, prices.window, _counts_exactly)
     compactions = CompactionActivities(
         runtime.store,
         gateways,
