@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 
-from harness import Bench, calls, says
+from harness import Bench, calls, says, scripted
 from plays import play, tools_of, write
 
 from everturn.messages import ToolMessage
+from everturn_activities.store import SessionSettings
 
 NOTES = {"notes.txt": "port = 8080\n"}
 EDIT = {"path": "notes.txt", "old": "8080", "new": "9090"}
@@ -124,3 +125,42 @@ def test_T8_the_core_types_are_imported_without_the_rest_of_the_project():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == ""
+
+
+async def test_T22_a_session_keeps_its_agent_for_messages_that_name_none(made: Bench):
+    """T21, E30: a session that is opened exists, empty; its title is that of its first message."""
+    key, store = made.key("kept"), made.runtime.store
+    folder = str(made.workspace)
+    await store.create_session(key, SessionSettings(folder, folder, agent="explore"))
+    assert (await store.session(key)).title == ""
+    assert await made.transcript(key) == []
+
+    gateway = scripted(says("Found."))
+    async with made.worker(gateway):
+        for turn, text in enumerate(("Where is it?", "And that?"), start=1):
+            await made.send(key, text)
+            await made.until(key, "turn_finished", turn=turn)
+
+    assert "You find things." in gateway.requests[0].system
+    assert "You find things." in gateway.requests[1].system
+    assert (await store.session(key)).title == "Where is it?"
+
+
+async def test_E26_an_agent_of_eggent_has_fifteen_steps(made: Bench):
+    endless = [calls("add", a=1, b=n) for n in range(20)]
+
+    played = await play(made, "Go on.", replies=endless, profile="eggent")
+
+    assert len(played.requests) == 15
+    assert played.events[-1].body["outcome"] == "max_steps"
+
+
+async def test_E7_all_that_was_said_in_a_chat_is_loaded_in_order(made: Bench):
+    turns = [f"Question {number}." for number in range(5)]
+    script = {one: [says(f"Answer to {one}")] for one in turns}
+
+    played = await play(made, *turns, by_last_user=script, profile="eggent")
+
+    said = [m["content"] for m in played.requests[-1]["messages"] if m["role"] != "system"]
+    pairs = [(one, f"Answer to {one}") for one in turns]
+    assert said == [text for pair in pairs for text in pair][:-1]
