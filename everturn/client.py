@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,7 +18,7 @@ from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
 from everturn.inputs import checked_id
 from everturn.memory import FactScope
-from everturn.messages import UserMessage
+from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.reading import TurnResult
 from everturn.session import Mode
 from everturn.views import (
@@ -33,6 +33,8 @@ from everturn.views import (
     ContextView,
     FactPage,
     FactView,
+    ImportedView,
+    ImportMessages,
     KnowledgePage,
     KnowledgeView,
     MessagePage,
@@ -165,6 +167,14 @@ class Client:
             model=model,
         )
         return await self._post(f"/v1/sessions/{_segment(session)}/messages", body, AcceptedView)
+
+    async def import_messages(
+        self, session: str, messages: Sequence[UserMessage | AssistantMessage | ToolMessage]
+    ) -> int:
+        """Give a new session a conversation from elsewhere; how many messages it has then."""
+        path = f"/v1/sessions/{_segment(session)}/import"
+        body = ImportMessages(messages=tuple(messages))
+        return (await self._post(path, body, ImportedView)).messages
 
     async def cancel(
         self,

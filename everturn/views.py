@@ -2,10 +2,12 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
 from everturn.memory import FactScope, FactSource
-from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
+from everturn.messages import AssistantMessage, Frozen, Message, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 
 
@@ -256,6 +258,19 @@ class NewMessage(Frozen):
     mode: Mode = "queue"
     agent: str | None = None
     model: str | None = None
+
+
+class ImportMessages(Frozen):
+    """Body of `POST /v1/sessions/{id}/import`: a conversation from elsewhere, for a session
+    that has no messages yet."""
+
+    messages: tuple[Message, ...] = Field(min_length=1)
+
+
+class ImportedView(Frozen):
+    """How many messages the session has; they are sent to models as its own."""
+
+    messages: int
 
 
 class CancelTurn(Frozen):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from harness import Bench, calls, eventually, says, scripted
 
+from everturn.jsonl import read_lines
 from everturn.memory import MemoryPlace
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
@@ -170,3 +171,20 @@ async def test_R17_an_answer_that_cannot_be_used_leaves_all_facts(made: Bench) -
         assert len(await consolidated(made, key)) == 6
         await say(made, key, "hello", 2)
     assert len(gateway.requests) == 4
+
+
+async def test_T23_an_imported_conversation_is_sent_as_the_sessions_own(made: Bench) -> None:
+    lines = (
+        '{"role": "user", "content": "Deploy on Mondays.", "tokens": 4}\n'
+        '{"role": "assistant", "content": "Noted.", "tokens": 2}\n'
+    )
+    messages, _ = read_lines(lines)
+    gateway = scripted(says("Monday."))
+    key = await made.session()
+    assert await made.runtime.store.import_messages(key, messages) == 2
+    async with made.worker(gateway):
+        await say(made, key, "When do we deploy?", 1)
+    (asked,) = gateway.requests
+    assert [message.role for message in asked.messages] == ["user", "assistant", "user"]
+    assert asked.messages[:2] == tuple(messages)
+    assert await made.transcript(key) == [*asked.messages, *(await made.transcript(key))[3:]]

@@ -74,6 +74,7 @@ from everturn_activities.store import (
     contexts,
     cuts,
     endings,
+    imports,
     inbox,
     model_journal,
     reads,
@@ -160,6 +161,10 @@ class SqlStore:
         return await self._database.read(
             lambda connection: reads.messages(connection, key, after, limit)
         )
+
+    async def import_messages(self, key: SessionKey, messages: Sequence[AnyMessage]) -> int:
+        counted = [(message, self._count(message)) for message in messages]
+        return await self._database.write(lambda tx: imports.take_over(tx, key, counted))
 
     async def accept(self, key: SessionKey, inbound: Inbound) -> Accepted:
         tokens = self._count(inbound.message) if inbound.message is not None else 0

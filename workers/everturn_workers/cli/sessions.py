@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from everturn_workers.cli import options
+from everturn_workers.cli import options, transcripts
 from everturn_workers.cli.figures import shown_cost
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def add_to(app: typer.Typer) -> None:
     sessions.command("list")(list_sessions)
     sessions.command("show")(show_session)
     sessions.command("compact")(compact_session)
+    transcripts.add_to(sessions)
     app.add_typer(sessions, name="sessions")
 
 

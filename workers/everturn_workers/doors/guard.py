@@ -20,7 +20,7 @@ from everturn_workers.settings import Settings
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/healthz"})
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
-_MESSAGES = re.compile(r"/v1/sessions/[^/]+/messages")
+_MESSAGES = re.compile(r"/v1/sessions/[^/]+/(messages|import)")
 
 
 def is_loopback(host: str) -> bool:

@@ -28,6 +28,8 @@ from everturn.views import (
     CompactionView,
     CompactSession,
     ContextView,
+    ImportedView,
+    ImportMessages,
     MessagePage,
     NewBudget,
     NewMessage,
@@ -161,6 +163,14 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
     ) -> ContextView:
         """What the request of a step was composed of; by default of the newest."""
         return await store.context(key_of(request, session), turn, step)
+
+    @routes.post("/sessions/{id}/import")
+    async def import_messages(
+        request: Request, session: Name, body: ImportMessages
+    ) -> ImportedView:
+        """Give a session that has no messages a conversation from elsewhere."""
+        key = key_of(request, session)
+        return ImportedView(messages=await store.import_messages(key, body.messages))
 
     @routes.get("/sessions/{id}/turns")
     async def read_turns(
