@@ -16,7 +16,7 @@ from everturn.context.cuts import Cut, Extent
 from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
-from everturn.messages import AssistantMessage, ToolResult, UserMessage
+from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
 from everturn.session import (
     BeginTurn,
     Blocking,

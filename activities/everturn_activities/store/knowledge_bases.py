@@ -8,10 +8,17 @@ from everturn.errors import UsageError
 from everturn_activities.knowledge import Base
 from everturn_activities.store import schema
 from everturn_activities.store.database import Database, Tx
+from everturn_activities.store.statement import Statement
 
 BASES_MAX = 50
 
 _b = schema.knowledge_bases
+# Each turn whose profile lists knowledge asks this.
+_OF_WORKSPACE = Statement(
+    sa.select(_b)
+    .where(_b.c.tenant == sa.bindparam("of_tenant"), _b.c.workspace == sa.bindparam("of_workspace"))
+    .order_by(_b.c.name)
+)
 
 
 class SqlKnowledgeBases:
@@ -63,7 +70,5 @@ class SqlKnowledgeBases:
 
 
 def _all(connection: sa.Connection, tenant: str, workspace: str) -> list[Base]:
-    rows = connection.execute(
-        sa.select(_b).where(_b.c.tenant == tenant, _b.c.workspace == workspace).order_by(_b.c.name)
-    ).all()
+    rows = _OF_WORKSPACE.all(connection, {"of_tenant": tenant, "of_workspace": workspace})
     return [Base(row.id, row.tenant, row.workspace, row.name, Path(row.folder)) for row in rows]
