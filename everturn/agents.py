@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from everturn.budgets import Budget
+from everturn.hooks import Hooks
 from everturn.messages import Frozen
 from everturn.profile import DEFAULT, History, Profile
 from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
@@ -148,6 +149,7 @@ class Agent(Frozen):
     tool_result_budget: int | None = Field(default=None, ge=1)
     history: History | None = None
     budget: Budget | None = None
+    hooks: Hooks = Hooks()
     output: dict[str, Any] | None = None
 
     @field_validator("output", mode="before")

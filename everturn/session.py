@@ -79,7 +79,8 @@ class TurnHead:
 
     `step` is the last finished step; `epoch` is that of the host; `failure` ends a turn
     that cannot be worked, in plain words. `recoveries` counts the replies in a row that were
-    cut or empty; up to `recoveries_max` of them are followed by a nudge.
+    cut or empty; up to `recoveries_max` of them are followed by a nudge. `hooks_seconds` is how
+    long the hooks may take that are to be run before the first step; 0 where none are.
     """
 
     tenant: str
@@ -93,6 +94,7 @@ class TurnHead:
     stop: Stop | None = None
     recoveries: int = 0
     recoveries_max: int = 3
+    hooks_seconds: float = 0.0
 
     def after(self, reply: "StepHead") -> "TurnHead":
         return replace(
@@ -217,6 +219,16 @@ class RunTools:
     step: int
     epoch: int
     indexes: list[int]
+
+
+@dataclass(frozen=True)
+class RunHooks:
+    """The hooks of a turn's agent that its session has not run yet."""
+
+    tenant: str
+    session: str
+    turn: int
+    epoch: int
 
 
 @dataclass(frozen=True)

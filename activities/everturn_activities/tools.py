@@ -9,6 +9,7 @@ from temporalio import activity
 
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.errors import OwnerAlive, TurnCancelled, UsageError
+from everturn.hooks import Hook
 from everturn.messages import ToolResult
 from everturn.session import RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
@@ -72,6 +73,9 @@ class Toolbox(Protocol):
         context: ToolContext,
     ) -> Ran: ...
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> Ran | None: ...
+    async def run_hook(self, spec: AgentSpec, hook: Hook) -> tuple[int, str]:
+        """The exit code and output of a hook; raises ToolFailed where it does not end."""
+        ...
 
 
 class ToolActivities:

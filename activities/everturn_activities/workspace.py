@@ -10,6 +10,7 @@ from pydantic import Field
 
 from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, Project, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
+from everturn.hooks import Hooks, together
 from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
@@ -86,6 +87,7 @@ class WorkspaceSettings(Frozen):
     project: Project = Project()
     memory: MemorySettings = MemorySettings()
     knowledge: KnowledgeSettings = KnowledgeSettings()
+    hooks: Hooks = Hooks()
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,9 @@ class Workspace:
         profile = remembering(self._profile(defined), self.settings.memory)
         values = inherited(defined.given, self.settings.model, profile)
         agent = validated(Agent, values, defined.path, defined.text)
+        if self.settings.hooks.agent_spawn:
+            hooks = together(self.settings.hooks, agent.hooks)
+            agent = agent.model_copy(update={"hooks": hooks})
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
             place = place_of(defined.path, defined.text, ["output"])
             raise WorkspaceError(f"{place}: output is no JSON schema: {broken}; mend it.")

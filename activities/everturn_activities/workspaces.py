@@ -1,15 +1,18 @@
 """The workspaces of a worker: what a turn runs under, and the tools that it calls."""
 
 import hashlib
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.hooks import Hook
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn_activities.builtin import builtins
 from everturn_activities.builtin.answer import answer
+from everturn_activities.builtin.command import ended
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
@@ -77,6 +80,18 @@ class Workspaces:
         context: ToolContext,
     ) -> ToolOutcome:
         return await call_tool(tool, spec, arguments, malformed, _given(spec, context))
+
+    async def run_hook(self, spec: AgentSpec, hook: Hook) -> tuple[int, str]:
+        working_dir = Path(spec.working_dir)
+        context = ToolContext(
+            tenant="",
+            session="",
+            working_dir=working_dir,
+            idempotency_key="",
+            protected=protected_paths(Path(spec.workspace), working_dir),
+            unsafe_commands=self._unsafe_commands,
+        )
+        return await ended(shlex.join(hook.command), context, hook.timeout_seconds)
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))

@@ -29,6 +29,7 @@ from everturn_activities.flights import CancelWatch
 from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.gathering import Gatherer
+from everturn_activities.hooks import HookActivities
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.sources import Sources
@@ -146,7 +147,7 @@ async def running_worker(
         tool_worker = await stack.enter_async_context(
             Worker(
                 task_queue=f"{queue}-tools",
-                activities=[work.tools.run_tools],
+                activities=[work.tools.run_tools, work.hooks.run_hooks],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
             )
@@ -179,6 +180,7 @@ class _Activities:
     compactions: CompactionActivities
     consolidations: ConsolidationActivities
     tools: ToolActivities
+    hooks: HookActivities
 
 
 def _activities(
@@ -236,7 +238,8 @@ def _activities(
         admission,
         instance,
     )
-    return _Activities(turns, steps, models, compactions, consolidations, tools)
+    hooks = HookActivities(runtime.store, toolbox.run_hook, watch, instance, lives)
+    return _Activities(turns, steps, models, compactions, consolidations, tools, hooks)
 
 
 async def _shut_down(*workers: Worker) -> None:

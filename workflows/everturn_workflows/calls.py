@@ -21,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
         FinishTurn,
         InboxHead,
         PrepareStep,
+        RunHooks,
         RunTools,
         StepHead,
         ToolHead,
@@ -29,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
+    from everturn_activities.hooks import HookActivities
     from everturn_activities.model import ModelActivities
     from everturn_activities.step import StepActivities
     from everturn_activities.tools import ToolActivities
@@ -173,6 +175,20 @@ def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityH
         _tools(turn, step, [head]),
         task_queue=f"{workflow.info().task_queue}-tools",
         start_to_close_timeout=timedelta(seconds=head.timeout_seconds + TOOL_MARGIN_SECONDS),
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=TOOL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":
+    """Start the hooks of the turn's agent, one after the other, as one activity."""
+    return workflow.start_activity_method(
+        HookActivities.run_hooks,
+        RunHooks(turn.tenant, turn.session, turn.turn, turn.epoch),
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=timedelta(seconds=turn.hooks_seconds + TOOL_MARGIN_SECONDS),
         heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

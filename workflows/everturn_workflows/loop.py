@@ -37,6 +37,8 @@ class TurnLoop:
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
         begun_at, waited = self.turn.step, False
+        if self.turn.hooks_seconds and limits.ended(self.turn) is None:
+            await self._attend([calls.run_hooks(self.turn)])
         while (ended := limits.ended(self.turn)) is None:
             # A run that took no step and did not wait would continue as new for ever.
             if (self.turn.step > begun_at or waited) and too_long():

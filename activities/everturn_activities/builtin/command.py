@@ -33,6 +33,12 @@ async def run_command(
     if "\0" in command:
         raise ToolFailed("The command contains a NUL byte, which no command line can.")
     command = command.encode("utf-8", "replace").decode()
+    code, output = await ended(command, context, timeout_seconds)
+    return f"exit code: {code}\n{output}"
+
+
+async def ended(command: str, context: ToolContext, timeout_seconds: float) -> tuple[int, str]:
+    """The exit code and the output of a command. Raises ToolFailed where it does not end."""
     with ExitStack() as stack:
         status = probe()
         if status.available:
@@ -50,7 +56,9 @@ async def run_command(
         return await _output(invocation, context.working_dir, timeout_seconds)
 
 
-async def _output(invocation: Invocation, working_dir: Path, timeout_seconds: float) -> str:
+async def _output(
+    invocation: Invocation, working_dir: Path, timeout_seconds: float
+) -> tuple[int, str]:
     """Run it to its end. Whatever ends the wait ends the whole process group."""
     output = CappedOutput()
     # A pipe of our own: asyncio's counts a process as running while anybody holds its pipe.
@@ -82,7 +90,7 @@ async def _output(invocation: Invocation, working_dir: Path, timeout_seconds: fl
             _kill_group(process.pid)
             if process.returncode is None:
                 await _reaped(process)
-    return f"exit code: {code}\n{output.text()}"
+    return code, output.text()
 
 
 async def _start(

@@ -16,7 +16,14 @@ from everturn.context.cuts import Cut, Extent
 from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
-from everturn.messages import AssistantMessage, ToolMessage, ToolResult, UserMessage
+from everturn.hooks import Hook
+from everturn.messages import (
+    AssistantMessage,
+    SkillInvocation,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from everturn.session import (
     BeginTurn,
     Blocking,
@@ -245,6 +252,29 @@ class CompletedTool:
 
 
 @dataclass(frozen=True)
+class HookStarted:
+    """The intent of a hook is written, and it is ours to run."""
+
+
+@dataclass(frozen=True)
+class HookInterrupted:
+    """An earlier execution began the hook and left no result."""
+
+    worker: str
+    started_at: float
+
+
+@dataclass(frozen=True)
+class HookEnd:
+    """What came of a hook: `problem` says so to a person where it is no good; without an
+    `exit_code` it did not come to its end."""
+
+    exit_code: int | None
+    output: str
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class UnfinishedCall:
     """A call that some worker began as a queued activity and did not end."""
 
@@ -263,6 +293,10 @@ class Store(Protocol):
         self, key: SessionKey, messages: Sequence[UserMessage | AssistantMessage | ToolMessage]
     ) -> int:
         """Give a new session a conversation from elsewhere; how many messages it has then."""
+        ...
+
+    async def invocations(self, key: SessionKey, turn: int) -> list[SkillInvocation]:
+        """The skills that the messages of a turn ask for."""
         ...
 
     async def accept(self, key: SessionKey, inbound: Inbound) -> Accepted: ...
@@ -415,6 +449,18 @@ class Store(Protocol):
     async def complete_tools(
         self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
     ) -> None: ...
+
+    # The journal of hooks.
+    async def begin_hook(
+        self, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller
+    ) -> HookStarted | HookInterrupted | None:
+        """Write the intent of a hook; None where it has ended in this session."""
+        ...
+
+    async def complete_hook(self, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None: ...
+    async def hook_outputs(self, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:
+        """What the hooks printed that succeeded in this session, empty for the others."""
+        ...
 
     # What dead workers left.
     async def unfinished_calls(self) -> list[UnfinishedCall]: ...

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from everturn.errors import UnknownSession
-from everturn.messages import message_from_json
+from everturn.messages import SkillInvocation, UserMessage, message_from_json
 from everturn.session import SessionKey
 from everturn.views import MessageView, SectionsView, SessionView, StepView, TurnView, UsageView
 from everturn_activities.store import Assignment, UnfinishedCall, Wake, asks, schema, usage
@@ -40,6 +40,17 @@ _SID = Statement(
     sa.select(_s.c.sid).where(
         _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
     )
+)
+
+_ASKED = Statement(
+    sa.select(_m.c.body)
+    .where(
+        _m.c.sid == sa.bindparam("of_sid"),
+        _m.c.turn == sa.bindparam("of_turn"),
+        _m.c.role == "user",
+        _m.c.body.contains('"type":"skill"', autoescape=True),
+    )
+    .order_by(_m.c.position)
 )
 
 
@@ -254,6 +265,17 @@ def _wake(row: Any) -> Wake:
     return Wake(SessionKey(row.tenant, row.id), row.host_workflow_id, row.host_epoch)
 
 
+def invocations(connection: sa.Connection, key: SessionKey, turn: int) -> list[SkillInvocation]:
+    """The skills that the messages of a turn ask for, in their order."""
+    rows = _ASKED.all(connection, {"of_sid": sid_of(connection, key), "of_turn": turn})
+    return [
+        part
+        for row in rows
+        for part in UserMessage.model_validate_json(row.body).parts
+        if isinstance(part, SkillInvocation)
+    ]
+
+
 def unfinished_calls(connection: sa.Connection) -> list[UnfinishedCall]:
     """Queued calls without a result, of whichever worker."""
     found = [
@@ -262,7 +284,7 @@ def unfinished_calls(connection: sa.Connection) -> list[UnfinishedCall]:
                 table.c.state == "started", table.c.task_token.is_not(None)
             )
         ).all()
-        for table in (_st, _c, schema.side_calls)
+        for table in (_st, _c, schema.side_calls, schema.hook_runs)
     ]
     return [UnfinishedCall(row.worker, row.task_token) for rows in found for row in rows]
 

@@ -407,6 +407,24 @@ entries = sa.Table(
     sa.Index(None, "state"),
 )
 
+# Hooks that a session has begun, each by the digest of its command: an intent, then its end.
+hook_runs = sa.Table(
+    "hook_runs",
+    metadata,
+    *_owner(),
+    sa.Column("digest", sa.Text, primary_key=True),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),  # started, done
+    sa.Column("worker", sa.Text, nullable=False),
+    sa.Column("nonce", sa.Text, nullable=False),
+    sa.Column("task_token", sa.LargeBinary),
+    sa.Column("started_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("output", sa.Text, nullable=False, default=""),
+    sa.Index(None, "state"),
+)
+
 # What a person was asked about a budget, and the answer.
 budget_asks = sa.Table(
     "budget_asks",

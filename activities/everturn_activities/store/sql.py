@@ -12,8 +12,10 @@ from everturn.context.conversation import AnyMessage, Conversation
 from everturn.context.cuts import Cut, Extent
 from everturn.context.window import Frame
 from everturn.events import Draft
+from everturn.hooks import Hook
 from everturn.messages import (
     AssistantMessage,
+    SkillInvocation,
     ToolMessage,
     ToolResult,
 )
@@ -54,6 +56,9 @@ from everturn_activities.store import (
     CallStarted,
     CompactionStarted,
     CompletedTool,
+    HookEnd,
+    HookInterrupted,
+    HookStarted,
     Idle,
     Inbound,
     SessionSettings,
@@ -74,6 +79,7 @@ from everturn_activities.store import (
     contexts,
     cuts,
     endings,
+    hook_runs,
     imports,
     inbox,
     model_journal,
@@ -165,6 +171,11 @@ class SqlStore:
     async def import_messages(self, key: SessionKey, messages: Sequence[AnyMessage]) -> int:
         counted = [(message, self._count(message)) for message in messages]
         return await self._database.write(lambda tx: imports.take_over(tx, key, counted))
+
+    async def invocations(self, key: SessionKey, turn: int) -> list[SkillInvocation]:
+        return await self._database.read(
+            lambda connection: reads.invocations(connection, key, turn)
+        )
 
     async def accept(self, key: SessionKey, inbound: Inbound) -> Accepted:
         tokens = self._count(inbound.message) if inbound.message is not None else 0
@@ -508,6 +519,23 @@ class SqlStore:
         counted = [(one, self._count(ToolMessage(results=(one.result,)))) for one in done]
         await self._database.write(
             lambda tx: tool_journal.complete_tools(tx, key, turn, step, epoch, counted)
+        )
+
+    # The journal of hooks.
+
+    async def begin_hook(
+        self, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller
+    ) -> HookStarted | HookInterrupted | None:
+        return await self._database.write(
+            lambda tx: hook_runs.begin(tx, key, turn, epoch, hook, caller)
+        )
+
+    async def complete_hook(self, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None:
+        await self._database.write(lambda tx: hook_runs.complete(tx, key, turn, hook, end))
+
+    async def hook_outputs(self, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:
+        return await self._database.read(
+            lambda connection: hook_runs.outputs(connection, key, hooks)
         )
 
     # What dead workers left.

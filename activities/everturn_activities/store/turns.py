@@ -10,7 +10,16 @@ from everturn.agents import AgentSpec
 from everturn.events import Draft
 from everturn.session import TO_RECOVER, BeginTurn, SessionKey, Stop, TurnHead
 from everturn.tools import RESPONSE
-from everturn_activities.store import Idle, SpecNeeded, TakeoverNeeded, inbox, ledger, room, schema
+from everturn_activities.store import (
+    Idle,
+    SpecNeeded,
+    TakeoverNeeded,
+    hook_runs,
+    inbox,
+    ledger,
+    room,
+    schema,
+)
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -143,6 +152,7 @@ def _open(
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn,
         failure=UNUSABLE_SETTINGS if spec.settings_error else None,
+        hooks_seconds=hook_runs.seconds_due(session, spec),
     )
 
 
@@ -186,6 +196,7 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn or stop == "cancelled",
         failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
+        hooks_seconds=hook_runs.seconds_due(session, spec),
     )
 
 

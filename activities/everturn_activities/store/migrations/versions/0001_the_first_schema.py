@@ -85,6 +85,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sid", "epoch", "seq", name=op.f("pk_events")),
         sa.UniqueConstraint("sid", "event_id", name=op.f("uq_events_sid_event_id")),
     )
+    _create_hook_runs()
     op.create_table(
         "inbox",
         sa.Column(
@@ -352,11 +353,43 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_inbox_sid_state"))
 
     op.drop_table("inbox")
+    _drop_hook_runs()
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
     op.drop_table("session_layers")
     op.drop_table("blobs")
+
+
+def _create_hook_runs() -> None:
+    op.create_table(
+        "hook_runs",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("worker", sa.Text(), nullable=False),
+        sa.Column("nonce", sa.Text(), nullable=False),
+        sa.Column("task_token", sa.LargeBinary(), nullable=True),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("output", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "digest", name=op.f("pk_hook_runs")),
+    )
+    with op.batch_alter_table("hook_runs", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_hook_runs_state"), ["state"], unique=False)
+
+
+def _drop_hook_runs() -> None:
+    with op.batch_alter_table("hook_runs", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_hook_runs_state"))
+    op.drop_table("hook_runs")
 
 
 def _create_budgets() -> None:
