@@ -15,6 +15,7 @@ from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
 from everturn.profile import Profile
+from everturn.skills import SkillRoot
 from everturn.tools import RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
 from everturn_activities.builtin import OF_MEMORY, builtins
@@ -26,6 +27,8 @@ from everturn_activities.trust import require_trusted
 
 SETTINGS_FILE = "everturn.toml"
 SPECS_KEPT = 256
+SKILL = "skill"
+"""The tool that gives a skill's text, which each profile shows under a name of its own."""
 
 _CONFIGURATION = (
     *(SETTINGS_FILE, "agents", "tools", "skills", "prompts", "profiles", "hooks", "context"),
@@ -215,7 +218,8 @@ class Workspace:
 
     def shown(self, profile: Profile) -> list[ToolSpec]:
         """The tools under the names by which the profile shows them."""
-        aliases: dict[str, list[str]] = {}
+        skill = profile.skills.tool
+        aliases: dict[str, list[str]] = {SKILL: [] if skill is None else [skill]}
         for alias, name in profile.aliases.items():
             if name not in self.tools:
                 raise WorkspaceError(
@@ -308,16 +312,20 @@ _loaded: dict[Path, tuple[object, Workspace]] = {}
 
 
 @functools.lru_cache(maxsize=256)
-def protected_paths(workspace: Path, working_dir: Path | None = None) -> tuple[Path, ...]:
+def protected_paths(
+    workspace: Path, working_dir: Path | None = None, roots: tuple[SkillRoot, ...] = ()
+) -> tuple[Path, ...]:
     """Paths that tools may not change, also where nothing is there yet.
 
-    They configure this runtime, or programs that a person runs in these folders.
+    They configure this runtime, or programs that a person runs in these folders. `roots` are
+    where the agent's skills lie.
     """
     workspace = workspace.resolve()
     folders = dict.fromkeys((workspace, working_dir.resolve() if working_dir else workspace))
     return (
         *(workspace / name for name in _CONFIGURATION),
         *(folder / name for folder in folders for name in _FOREIGN_CONFIGURATION),
+        *(workspace / folder for root in roots if (folder := root.folder) is not None),
     )
 
 

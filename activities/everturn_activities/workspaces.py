@@ -16,7 +16,7 @@ from everturn_activities.builtin.command import ended
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
-from everturn_activities.workspace import Workspace, load, protected_paths
+from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
 
 FRESH_SECONDS = 1.0
 """How long the calls of a turn may find the tools of a workspace without looking at its files."""
@@ -32,7 +32,14 @@ class Workspaces:
 
     def spec(self, assignment: Assignment) -> AgentSpec:
         workspace = self._load(assignment.workspace)
-        return workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
+        spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
+        library = self._services.skills
+        if library is not None and not library.shelf(spec).has_root():
+            # Without any place for skills, a tool that reads them has nothing to do.
+            tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) != SKILL)
+            if len(tools) < len(spec.tools):
+                return spec.model_copy(update={"tools": tools})
+        return spec
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
         """Raises UsageError where the workspace has become unreadable; built-ins need none."""
@@ -62,7 +69,7 @@ class Workspaces:
             session=key.session,
             working_dir=working_dir,
             idempotency_key=idempotency_key(key, turn, step, index),
-            protected=protected_paths(Path(spec.workspace), working_dir),
+            protected=_protected(spec, working_dir),
             attempt=max(attempt, 1),
             unsafe_commands=self._unsafe_commands,
             spec=spec,
@@ -88,13 +95,17 @@ class Workspaces:
             session="",
             working_dir=working_dir,
             idempotency_key="",
-            protected=protected_paths(Path(spec.workspace), working_dir),
+            protected=_protected(spec, working_dir),
             unsafe_commands=self._unsafe_commands,
         )
         return await ended(shlex.join(hook.command), context, hook.timeout_seconds)
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))
+
+
+def _protected(spec: AgentSpec, working_dir: Path) -> tuple[Path, ...]:
+    return protected_paths(Path(spec.workspace), working_dir, spec.profile.skills.roots)
 
 
 def _given(spec: ToolSpec, context: ToolContext) -> ToolContext:

@@ -8,6 +8,7 @@ import pytest
 
 from everturn.agents import DEFAULT_PROMPT
 from everturn.errors import EverturnError, UnknownAgent, WorkspaceError
+from everturn.skills import SkillRoot
 from everturn_activities.workspace import load, protected_paths
 
 Write = Callable[[str, str], Path]
@@ -61,6 +62,7 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "write_file",
         "edit_file",
         "run_command",
+        "skill",
         "code",
         "knowledge_query",
         "memory_save",
@@ -218,7 +220,7 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                              " column 5; mend it there."),
         ("\nworkin_dir = '.'", "ROOT/everturn.toml line 2: unknown key 'workin_dir' (did you mean"
                                " 'working_dir'?); the keys there are working_dir, agent, model,"
-                               " tools, project, memory, knowledge."),
+                               " tools, project, memory, knowledge, hooks."),
         ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
                                     " (did you mean 'temperature'?); the keys there are name,"
                                     " base_url, api_key_variable, temperature, top_p, top_k,"
@@ -228,7 +230,7 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
                                                " pattern '^[A-Z][A-Z0-9_]*$'; mend it."),
         ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
                                 " 'model'?); the keys there are working_dir, agent, model, tools,"
-                                " project, memory, knowledge."),
+                                " project, memory, knowledge, hooks."),
         ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"
                                     " input should be greater than or equal to 1; mend it."),
         ("working_dir = 'gone'", "ROOT/everturn.toml sets working_dir to 'gone', and ROOT/gone is"
@@ -376,3 +378,9 @@ def test_protected_paths_are_those_that_configure_the_runtime(root, tmp_path):
 
 def test_a_workspace_error_is_a_usage_error_of_ours():
     assert issubclass(WorkspaceError, EverturnError)
+
+
+def test_tools_may_not_change_the_skills_that_an_agents_profile_takes_from_the_workspace(root):
+    roots = (SkillRoot(path=".kiro/skills/*/SKILL.md"), SkillRoot(path="~/.kiro/skills"))
+    more = set(protected_paths(root, None, roots)) - set(protected_paths(root))
+    assert more == {root / ".kiro" / "skills"}

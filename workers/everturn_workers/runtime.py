@@ -22,6 +22,7 @@ from everturn_activities.governor.sql import SqlGovernor
 from everturn_activities.knowledge.embedding import Embedders
 from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.sqlite import SqliteIndex
+from everturn_activities.skills.shelf import Skills
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
@@ -41,6 +42,7 @@ class Runtime:
     store: SqlStore
     memories: SqlMemories
     library: Library
+    skills: Skills
     events: SqlEventLog
     wakeups: WakeUps
     governor: QuickGovernor
@@ -48,7 +50,7 @@ class Runtime:
     @property
     def services(self) -> Services:
         """What built-in tools work with."""
-        return Services(self.memories, self.library)
+        return Services(self.memories, self.library, self.skills)
 
 
 @asynccontextmanager
@@ -70,7 +72,7 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     memories = SqlMemories(database, count_text)
     events = SqlEventLog(database, wakeups)
     try:
-        yield Runtime(store, memories, library, events, wakeups, governor)
+        yield Runtime(store, memories, library, Skills(settings.home), events, wakeups, governor)
     finally:
         await governor.close()
         await library.close()

@@ -33,9 +33,12 @@ from everturn_activities.hooks import HookActivities
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.sources import Sources
+from everturn_activities.sources.documents import DocumentSources
+from everturn_activities.sources.hooks import HookSources
 from everturn_activities.sources.knowledge import knowledge_source
 from everturn_activities.sources.memory import memory_source
 from everturn_activities.sources.plain import PLAIN
+from everturn_activities.sources.skills import SkillSources
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
@@ -92,7 +95,7 @@ async def running_worker(
         return is_alive(run_dir, other) if other.startswith(machine) else True
 
     waker = TemporalWaker(client, settings)
-    known = _sources(runtime) if sources is None else sources
+    known = _sources(runtime, settings) if sources is None else sources
     work = _activities(
         runtime, settings, gateways, workspaces, toolbox, known, waker, instance, lives
     )
@@ -163,12 +166,15 @@ def _counts_exactly(model: str) -> bool:
     return tokens.encoding_of(model) == tokens.encoding_of(TOKENS_OF)
 
 
-def _sources(runtime: Runtime) -> Sources:
+def _sources(runtime: Runtime, settings: Settings) -> Sources:
     """All that layers may name as their source."""
     return {
         **PLAIN,
         "memory": memory_source(runtime.memories),
         "knowledge": knowledge_source(runtime.library),
+        **SkillSources(runtime.skills, runtime.store.invocations).named(),
+        **DocumentSources(settings.home).named(),
+        **HookSources(runtime.store.hook_outputs).named(),
     }
 
 

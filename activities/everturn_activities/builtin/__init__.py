@@ -6,12 +6,13 @@ from everturn_activities.builtin.command import run_command
 from everturn_activities.builtin.files import edit_file, list_files, read_file, write_file
 from everturn_activities.builtin.knowledge import knowledge_query
 from everturn_activities.builtin.memory import memory_delete, memory_load, memory_save
+from everturn_activities.builtin.skill import skill
 
 
 def builtins() -> dict[str, Tool]:
     """The built-in tools by name, in the order in which a model is told of them."""
     tools = (
-        *(read_file, list_files, write_file, edit_file, run_command, code, knowledge_query),
+        *(read_file, list_files, write_file, edit_file, run_command, skill, code, knowledge_query),
         *_OF_MEMORY,
     )
     return {tool.name: tool for tool in tools}

@@ -8,12 +8,14 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from everturn.errors import ToolFailed
 from everturn.tools import ToolContext, tool
+from everturn_activities.builtin.inside import InsideContext
 from everturn_activities.paths import Place, WorkingFolder, read_marks
 from everturn_activities.threads import in_thread
 
@@ -26,7 +28,7 @@ FilePath = Annotated[str, Field(description="Path relative to the working folder
 
 
 @tool(effect="pure", quick=True, searches=True)
-def read_file(
+async def read_file(
     path: FilePath,
     context: ToolContext,
     first_line: Annotated[int, Field(ge=1, description="Line to begin at, from 1.")] = 1,
@@ -35,8 +37,14 @@ def read_file(
     ] = None,
 ) -> str:
     """Read a text file of the working folder."""
-    with WorkingFolder(context.working_dir).reading(path) as descriptor:
-        content = _content(descriptor, path)
+    try:
+        content = _read(context.working_dir, path, path)
+    except ToolFailed:
+        # A skill that the model was told of may lie outside of the working folder.
+        found = await _of_skill(context, path)
+        if found is None:
+            raise
+        content = _read(*found, path)
     text = _text(content, path)
     if first_line == 1 and lines is None:
         return text
@@ -45,6 +53,19 @@ def read_file(
         raise ToolFailed(f"{path} has {len(all_lines)} lines; line {first_line} is past its end.")
     end = None if lines is None else first_line - 1 + lines
     return "".join(all_lines[first_line - 1 : end])
+
+
+def _read(folder: Path, inside: str, path: str) -> bytes:
+    with WorkingFolder(folder).reading(inside) as descriptor:
+        return _content(descriptor, path)
+
+
+async def _of_skill(context: ToolContext, path: str) -> tuple[Path, str] | None:
+    """The folder of the skill that the model was told of at `path`, and the rest of the path."""
+    if not isinstance(context, InsideContext) or context.services.skills is None:
+        return None
+    found = await context.services.skills.shelf(context.spec).folder(path)
+    return None if found is None else (Path(found[0]), found[1])
 
 
 @tool(effect="pure", quick=True, searches=True)

@@ -8,6 +8,7 @@ from everturn.agents import AgentSpec
 from everturn.memory import FactSource, MemoryPlace
 from everturn.tools import ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
+from everturn_activities.skills.shelf import Skills
 
 
 class Facts(Protocol):
@@ -44,6 +45,7 @@ class Services:
 
     facts: Facts | None = None
     library: Library | None = None
+    skills: Skills | None = None
 
 
 NO_SERVICES = Services()

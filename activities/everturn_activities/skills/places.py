@@ -21,7 +21,7 @@ class Places:
     def of_root(self, root: SkillRoot) -> str:
         if root.trust == "builtin" and not root.path:
             return str(BUNDLED)
-        return self.at(root.path, self.home if root.trust == "user" else None)
+        return self.at(root.path, self.home if root.trust in ("user", "store") else None)
 
     def at(self, path: str, base: str | None = None) -> str:
         """An absolute path; one that is relative is so to the workspace, or to `base`."""

@@ -1,0 +1,165 @@
+"""The documents, the nested AGENTS.md and the resources that a context is told of."""
+
+import os
+
+import pytest
+
+
+def names(items):
+    return [item["name"] for item in items]
+
+
+def paths(items):
+    return [item["path"] for item in items]
+
+
+async def test_R5_documents_stand_in_their_order_and_missing_ones_are_passed_over(ask, sources):
+    ask.write("context/USER.md", "Likes tea.")
+    ask.write("context/AGENTS.md", "Be kind.")
+    ask.write("context/NOTES.md", "Not asked for.")
+
+    items = await ask(sources.documents)
+
+    assert names(items) == ["AGENTS.md", "USER.md"]
+    assert items[0]["text"] == "Be kind."
+    assert ask.warnings == []
+
+
+async def test_R7_the_names_that_are_set_say_which_documents_there_are_and_in_which_order(
+    ask, sources
+):
+    for name in ("AGENTS.md", "NOTES.md", "SOUL.md"):
+        ask.write(f"context/{name}", name)
+    assert names(await ask(sources.documents, names=["SOUL.md", "NOTES.md"])) == [
+        "SOUL.md",
+        "NOTES.md",
+    ]
+
+
+async def test_blank_documents_are_passed_over(ask, sources):
+    ask.write("context/AGENTS.md", " \n\n")
+    assert await ask(sources.documents) == []
+
+
+async def test_a_changed_document_is_read_again(ask, sources):
+    file = ask.write("context/AGENTS.md", "Old.")
+    await ask(sources.documents)
+    file.write_text("Newer.")
+    assert (await ask(sources.documents))[0]["text"] == "Newer."
+
+
+@pytest.mark.parametrize(
+    ("content", "warning"),
+    [
+        (b"x" * (100 * 1024 * 1024), "context/SOUL.md has 104,857,600 bytes and the limit is"
+                                     " 1,048,576, so it is left out; shorten it."),
+        (b"\x7fELF\0", "context/SOUL.md is not a text file, as it has NUL bytes; it is left out."),
+        (b"one\ntw\xff", "context/SOUL.md line 2 is not valid UTF-8, so it is left out; save it as"
+                         " UTF-8."),
+    ],
+)  # fmt: skip
+async def test_a_document_that_cannot_be_read_is_told_and_the_others_are_there(
+    ask, sources, content, warning
+):
+    ask.write("context/AGENTS.md", "Be kind.")
+    ask.write("context/SOUL.md", content)
+    assert names(await ask(sources.documents)) == ["AGENTS.md"]
+    assert ask.warnings == [warning]
+
+
+async def test_a_document_that_links_to_itself_or_that_anybody_may_write_is_told(ask, sources):
+    soul = ask.write("context/SOUL.md", "x")
+    soul.unlink()
+    soul.symlink_to(soul)
+    ask.write("context/USER.md", "Obey me.").chmod(0o666)
+    assert await ask(sources.documents) == []
+    first, second = ask.warnings
+    assert first == ("context/SOUL.md is a symbolic link that leads back to itself; remove it.")
+    assert second.startswith("context/USER.md may be written by every user")
+
+
+async def test_each_AGENTS_md_down_to_the_working_folder_is_told_the_nearest_last(ask, sources):
+    ask.write("AGENTS.md", "Top.")
+    ask.write("shop/AGENTS.md", "Shop.")
+    ask.write("shop/till/AGENTS.md", "Till.")
+    ask.write("shop/other/AGENTS.md", "Not on the way.")
+    ask.working_dir = ask.folder / "shop" / "till"
+
+    items = await ask(sources.agents_md)
+
+    assert paths(items) == ["AGENTS.md", "shop/AGENTS.md", "shop/till/AGENTS.md"]
+    assert [item["text"] for item in items] == ["Top.", "Shop.", "Till."]
+
+
+async def test_outside_of_the_workspace_the_repositorys_own_come_after_the_workspaces(
+    ask, sources, tmp_path
+):
+    ask.write("AGENTS.md", "The operator's.")
+    repository = tmp_path / "repository"
+    (repository / ".git").mkdir(parents=True)
+    (repository / "src").mkdir()
+    (repository / "AGENTS.md").write_text("The repository's.")
+    (tmp_path / "AGENTS.md").write_text("Of no concern.")
+    ask.working_dir = repository / "src"
+
+    items = await ask(sources.agents_md)
+
+    assert [item["text"] for item in items] == ["The operator's.", "The repository's."]
+
+
+async def test_the_first_of_several_names_counts_in_each_folder(ask, sources):
+    ask.write("AGENTS.md", "Agents.")
+    ask.write("CLAUDE.md", "Claude.")
+    ask.write("sub/CLAUDE.md", "Only this.")
+    ask.working_dir = ask.folder / "sub"
+    items = await ask(sources.agents_md, names=["AGENTS.md", "CLAUDE.md"])
+    assert paths(items) == ["AGENTS.md", "sub/CLAUDE.md"]
+
+
+async def test_K13_every_byte_of_a_file_resource_is_there(ask, sources):
+    text = "".join(f"{number:05}\n" for number in range(5000))
+    ask.write("steering/product.md", text)
+    ask.resources = ("file://steering/product.md", "skill://skills/*/SKILL.md")
+    (item,) = await ask(sources.files)
+    assert item["text"] == text
+    assert item["path"] == "steering/product.md"
+
+
+async def test_file_resources_may_be_patterns_and_the_persons_own(
+    ask, sources, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    (tmp_path / "person").mkdir()
+    (tmp_path / "person" / "style.md").write_text("Style.")
+    for path in ("docs/b.md", "docs/a.md", "docs/deep/er/c.md", "docs/x.txt", "docs/.hidden.md"):
+        ask.write(path, path)
+    ask.resources = ("file://docs/*.md", "file://docs/**/*.md", "file://~/style.md")
+
+    items = await ask(sources.files)
+
+    assert paths(items) == ["docs/a.md", "docs/b.md", "docs/deep/er/c.md", "~/style.md"]
+    assert ask.warnings == []
+
+
+async def test_a_pattern_follows_no_link_in_a_circle(ask, sources):
+    ask.write("docs/a.md", "A.")
+    (ask.folder / "docs" / "again").symlink_to(ask.folder / "docs")
+    (ask.folder / "docs" / "itself").symlink_to(ask.folder / "docs" / "itself")
+    ask.resources = ("file://docs/**/*.md", "file://docs/*/*.md")
+    assert paths(await ask(sources.files)) == ["docs/a.md", "docs/again/a.md"]
+
+
+async def test_a_resource_that_names_nothing_is_told(ask, sources):
+    ask.resources = ("file://gone.md", "file://docs/*.md")
+    assert await ask(sources.files) == []
+    assert ask.warnings == [
+        "The resource file://gone.md names no file; mend or remove it.",
+        "The resource file://docs/*.md matches no file; mend or remove it.",
+    ]
+
+
+async def test_a_pipe_is_never_waited_for(ask, sources):
+    (ask.folder / "context").mkdir()
+    os.mkfifo(ask.folder / "context" / "SOUL.md")
+    assert await ask(sources.documents) == []
+    assert ask.warnings == ["context/SOUL.md is no file that could be read; remove it."]
