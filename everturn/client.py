@@ -47,6 +47,7 @@ from everturn.views import (
     Problem,
     SessionPage,
     SessionView,
+    SkillPage,
     TurnPage,
     TurnView,
     UsageBy,
@@ -142,6 +143,10 @@ class Client:
         """What the request of a step was composed of; by default of the newest."""
         path = f"/v1/sessions/{_segment(session)}/context"
         return await self._get(path, ContextView, turn=turn, step=step)
+
+    async def skills(self, session: str) -> SkillPage:
+        """The skills of the session's agent."""
+        return await self._get(f"/v1/sessions/{_segment(session)}/skills", SkillPage)
 
     async def messages(self, session: str, after: int = 0, limit: int = 100) -> MessagePage:
         path = f"/v1/sessions/{_segment(session)}/messages"

@@ -9,6 +9,7 @@ from everturn.context.window import Level
 from everturn.memory import FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, Message, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
+from everturn.skills import Trust
 
 
 class UsageView(Frozen):
@@ -246,8 +247,30 @@ class NewSession(Frozen):
     working_dir: str | None = None
 
 
+class SkillView(Frozen):
+    """A skill of a session's agent: whose it is, and who may ask for it."""
+
+    name: str
+    description: str
+    trust: Trust
+    source: str
+    path: str
+    always_on: bool = False
+    for_models: bool = True
+    for_people: bool = True
+
+
+class SkillPage(Frozen):
+    """`problems` are sentences about what of the skills could not be used."""
+
+    skills: tuple[SkillView, ...]
+    problems: tuple[str, ...] = ()
+
+
 class NewMessage(Frozen):
     """Body of `POST /v1/sessions/{id}/messages`: `text`, or a message with images and documents.
+
+    A text `/name arguments` asks for the skill of that name, if the agent has one.
 
     `id` is the sender's idempotency key; without one the server makes one up.
     """

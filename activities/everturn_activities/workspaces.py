@@ -33,8 +33,8 @@ class Workspaces:
     def spec(self, assignment: Assignment) -> AgentSpec:
         workspace = self._load(assignment.workspace)
         spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
-        library = self._services.skills
-        if library is not None and not library.shelf(spec).has_root():
+        skills = self._services.skills
+        if skills is None or not skills.shelf(spec).has_root():
             # Without any place for skills, a tool that reads them has nothing to do.
             tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) != SKILL)
             if len(tools) < len(spec.tools):

@@ -112,7 +112,7 @@ class Bench:
             self.runtime,
             self.settings.model_copy(update=settings),
             OneGateway(gateway),
-            Workspaces() if profile is None else Profiled(profile),
+            Workspaces(services=self.runtime.services) if profile is None else Profiled(profile),
             Workspaces(services=self.runtime.services),
             workflows_cached=workflows_cached,
             sources=sources,

@@ -22,6 +22,7 @@ from everturn_workers.doors.parts import Check, Parts, authorize
 from everturn_workers.doors.problems import problem, tell_problems
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
+from everturn_workers.invocations import Invocations
 from everturn_workers.listening import listening
 from everturn_workers.runtime import Runtime, open_runtime
 from everturn_workers.settings import Settings
@@ -94,6 +95,7 @@ def create_app(
                 settings=settings,
                 check=check,
                 streams=streams,
+                invocations=Invocations(settings.home),
             )
         )
     )

@@ -23,7 +23,8 @@ from everturn_workers.settings import Settings
 HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
-    " what it said. /cancel ends the turn, /quit the chat; Ctrl-C leaves the turn working."
+    " what it said. /NAME ARGUMENTS asks for a skill. /cancel ends the turn, /quit the chat;"
+    " Ctrl-C leaves the turn working."
 )
 _MODES: dict[str, Mode] = {"/queue": "queue", "/interrupt": "interrupt", "/rollback": "rollback"}
 
@@ -102,10 +103,23 @@ class _Conversation:
         command, _, rest = text.partition(" ")
         if command in _MODES and rest:
             await self._send(rest.strip(), _MODES[command], say)
-        elif text == "/help" or (text.startswith("/") and " " not in text and "/" not in text[1:]):
-            say(HELP)
+        elif text == "/help":
+            await self._help(say)
+        elif text.startswith("/") and " " not in text and "/" not in text[1:]:
+            skills = (await self._client.skills(self._session)).skills
+            if any(skill.name == text[1:] for skill in skills):
+                await self._send(text, "steer" if self.working else "queue", say)
+            else:
+                await self._help(say)
         elif text:
             await self._send(text, "steer" if self.working else "queue", say)
+
+    async def _help(self, say: Callable[[str], None]) -> None:
+        say(HELP)
+        skills = (await self._client.skills(self._session)).skills
+        names = [f"/{skill.name}" for skill in skills if skill.for_people]
+        if names:
+            say(f"Skills: {', '.join(names)}.")
 
     async def _send(self, text: str, mode: Mode, say: Callable[[str], None]) -> None:
         accepted = await self._client.send(

@@ -16,6 +16,7 @@ from everturn_workers.cli import (
     processes,
     profiles,
     sessions,
+    skills,
     usage,
     work,
 )
@@ -39,6 +40,7 @@ sessions.add_to(app)
 context.add_to(app)
 agents.add_to(app)
 profiles.add_to(app)
+skills.add_to(app)
 budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)

@@ -17,6 +17,7 @@ from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
+from everturn_workers.invocations import Invocations
 from everturn_workers.settings import Settings
 
 Check = Callable[[Path, str | None, str | None], Path]
@@ -36,6 +37,7 @@ class Parts:
     settings: Settings
     check: Check
     streams: Streams
+    invocations: Invocations
 
 
 Name = Annotated[str, InPath(alias="id")]

@@ -16,7 +16,7 @@ from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UsageError
 from everturn.events import cursor_from_text
 from everturn.inputs import checked_id, checked_message, checked_text
-from everturn.messages import Document, Image, UserMessage, user_text
+from everturn.messages import Document, Image, SkillInvocation, UserMessage, user_text
 from everturn.session import SessionKey
 from everturn.views import (
     AcceptedView,
@@ -37,6 +37,7 @@ from everturn.views import (
     Problem,
     SessionPage,
     SessionView,
+    SkillPage,
     TurnPage,
     UsageBy,
     UsagePage,
@@ -128,10 +129,15 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
     @routes.post("/sessions/{id}/messages", status_code=202)
     async def send_message(request: Request, session: Name, body: NewMessage) -> AcceptedView:
         key = key_of(request, session)
+        message = _user_message(body)
+        if body.text is not None and body.text.lstrip().startswith("/"):
+            view = await store.session(key)
+            asked = await parts.invocations.of(view, body.agent, body.text)
+            message = message if asked is None else UserMessage(parts=(asked,))
         inbound = Inbound(
             id=secrets.token_hex(16) if body.id is None else checked_id(body.id, "message id"),
             kind="message",
-            message=_user_message(body),
+            message=message,
             mode=body.mode,
             agent=body.agent,
             model=body.model,
@@ -141,6 +147,11 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
             agent, model = body.agent or view.agent, body.model or view.model
             await asyncio.to_thread(parts.check, Path(view.workspace), agent, model)
         return await front.accept(key, inbound)
+
+    @routes.get("/sessions/{id}/skills")
+    async def list_skills(request: Request, session: Name) -> SkillPage:
+        """The skills of the session's agent."""
+        return await parts.invocations.page(await store.session(key_of(request, session)))
 
     @routes.get("/sessions/{id}/messages")
     async def read_messages(
@@ -319,6 +330,10 @@ def _user_message(body: NewMessage) -> UserMessage:
     for part in body.message.parts:
         if isinstance(part, Image | Document):
             _check_base64(part)
+        elif isinstance(part, SkillInvocation):
+            raise UsageError(
+                f"A message cannot bring a skill's text along; send 'text': {part.said[:80]!a}."
+            )
     return checked_message(body.message)
 
 
