@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from harness import Bench, calls, says
-from plays import Play, play, system_of, tools_of
+from plays import Play, play, system_of, tools_of, write
 
 from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS
-from everturn_activities.profiles import load_profile
+from everturn_activities.profiles import load_profile, profile_file
 
 AGENT = {"agents/default.md": "---\ntools: [read_file, add]\n---\nBe brief."}
 ADDS = [calls("add", a=1, b=2), says("It is 3.")]
@@ -69,6 +69,110 @@ async def test_K1_K2_K3_kiro_sends_a_pair_and_the_conversation_and_never_a_third
     assert "Add two numbers" not in json.dumps(third["messages"])
 
 
+async def test_K5_K7_the_prompt_comes_last_behind_the_entries(made: Bench):
+    """K6: layers that have nothing to tell leave no frame."""
+    files = {"agents/default.md": "---\nresources: ['file://a.md']\n---\nP", "a.md": "A"}
+
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="kiro", files=files)
+
+    text = contents(played.requests[0])[0]
+    assert text.endswith(f"{ENTRY_ENDS}Follow this instruction: P")
+    assert text.count(ENTRY_BEGINS) == text.count(ENTRY_ENDS) == 1
+    alone = await play(
+        made,
+        "Go.",
+        replies=[says("Gone.")],
+        profile="kiro",
+        files={"agents/default.md": "P"},
+        session="alone",
+    )
+    assert contents(alone.requests[0])[0] == "Follow this instruction: P"
+
+
+async def test_K9_a_resource_that_is_edited_between_steps_is_told_anew(made: Bench):
+    files = {
+        "agents/default.md": "---\nresources: ['file://a.md']\n---\nP",
+        "a.md": "before",
+    }
+    edits = [calls("fs_write", path="a.md", content="after"), says("Edited.")]
+
+    played = await play(made, "Edit.", replies=edits, profile="kiro", files=files)
+
+    first, second = (contents(request)[0] for request in played.requests)
+    assert "before" in first
+    assert "after" in second
+    assert "before" not in second
+    stored = await made.transcript(played.key)
+    assert not any("CONTEXT ENTRY" in message.model_dump_json() for message in stored)
+
+
+async def test_K13_a_resource_is_there_to_its_last_byte(made: Bench):
+    body = "".join(f"{number:>9}\n" for number in range(3000))
+    files = {"agents/default.md": "---\nresources: ['file://rules/*.md']\n---\nP"}
+    files["rules/a.md"] = body
+
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="kiro", files=files)
+
+    assert body.rstrip() in contents(played.requests[0])[0]
+
+
+async def test_K14_K15_skills_are_hinted_in_lines_under_one_header(made: Bench):
+    """K17: the body is what `fs_read` returns for the hinted path."""
+    where = ".kiro/skills/skill-{0}/SKILL.md"
+    text = "---\nname: skill-{0}\ndescription: Does {0}.\n---\nBODY {0} " + "x" * 5000
+    files = {where.format(n): text.format(n) for n in range(100)}
+    reads = [calls("fs_read", path=where.format(7)), says("Read.")]
+
+    played = await play(made, "Read.", replies=reads, profile="kiro", files=files)
+
+    context = contents(played.requests[0])[0]
+    assert context.count("You SHOULD decide from the description") == 1
+    hints = [f"skill-{n}: Does {n}. (file: {where.format(n)})" for n in range(100)]
+    assert all(context.count(hint) == 1 for hint in hints)
+    assert context.index("You SHOULD decide") < min(context.index(hint) for hint in hints)
+    assert "BODY" not in context
+    assert "BODY 7" in contents(played.requests[1])[-1]
+
+
+async def test_K4_K11_one_message_fuses_seven_layers_in_their_order(made: Bench):
+    """K10: the summary is in the first layer, and the messages that it replaces are absent."""
+    kiro = profile_file("kiro").read_text().replace('"task"\nframe', '"text"\ntext = "T1"\nframe')
+    files = {
+        "profiles/kiro.toml": kiro,
+        "agents/default.md": "---\nresources: ['file://rules.md']\ncompaction: {keep_last: 2}\n"
+        "---\nP",
+        "rules.md": "The rules.",
+        "shelf/indexed.md": "Indexed content.",
+        ".kiro/skills/pdf/SKILL.md": "---\nname: pdf\ndescription: Reads.\n---\nBODY",
+        "everturn.toml": '[[hooks.agent_spawn]]\ncommand = ["echo", "Spawned."]\n',
+    }
+    script = {"Summarise the conversation": [says("THE GIST")], "": [says("Yes.")]}
+    write(made, files)
+    library = made.runtime.services.library
+    await library.add(made.tenant, str(made.workspace), "docs", str(made.workspace / "shelf"))
+    talk = {"by_last_user": script, "profile": "kiro", "files": files}
+
+    before = await play(made, "First.", "Second.", **talk)
+    await made.runtime.store.ask_compaction(before.key)
+    after = await play(made, "Third.", **talk)
+
+    context, _ack, *said = contents(after.requests[-1])
+    assert in_order(
+        context,
+        "THE GIST",
+        "docs",
+        "T1",
+        "Spawned.",
+        "The rules.",
+        "pdf: Reads. (file: .kiro/skills/pdf/SKILL.md)",
+        "Follow this instruction: P",
+    )
+    assert context.count(ENTRY_BEGINS) == context.count(ENTRY_ENDS) == 6
+    assert "Indexed content." not in context
+    assert "First." not in said
+    assert said[-1] == "Third."
+
+
 # krill
 
 
@@ -78,6 +182,16 @@ DOCS = {
     "context/TOOLS.md": "t" * 12_001,
     "context/NOTES.md": "Not asked for.",
 }
+
+
+async def test_R1_krill_has_its_sections_in_order(made: Bench):
+    """R18: the notice of safety is there whatever else is not."""
+    played = await play(
+        made, "Add.", replies=ADDS, profile="krill", files={**AGENT, **DOCS}, session="telegram:5"
+    )
+
+    assert played.system.startswith(f"Be brief.{RULE}## Workspace Bootstrap Docs")
+    assert in_order(played.system, "## Workspace Bootstrap Docs", "## Safety", RUNTIME)
 
 
 async def test_R2_sections_that_are_empty_leave_no_second_rule(made: Bench):
@@ -105,6 +219,21 @@ async def test_R3_the_base_prompt_of_a_profile_that_changed_is_in_the_next_turn(
     )
     assert first.system == "Old."
     assert second.system == "New."
+
+
+async def test_R4_R5_documents_are_told_in_their_order_under_their_names(made: Bench):
+    """R6: one that is too long is cut, and the others are not."""
+    played = await play(
+        made, "Go.", replies=[says("Gone.")], profile="krill", files={**AGENT, **DOCS}
+    )
+
+    docs = next(s for s in played.system.split(RULE) if s.startswith("## Workspace Bootstrap"))
+    assert in_order(docs, "### AGENTS.md\n\nThe rules.", "### SOUL.md\n\nThe soul.", "### TOOLS.md")
+    assert "### USER.md" not in docs
+    assert "Not asked for." not in docs
+    body = docs.partition("### TOOLS.md\n\n")[2]
+    assert len(body) == 12_000
+    assert body.endswith("t\n\n[truncated]")
 
 
 async def test_R19_the_runtime_closes_the_prompt_and_stands_for_the_turn(made: Bench):
@@ -147,6 +276,27 @@ EGGENT = {
 }
 
 
+async def test_E15_eggent_has_its_parts_in_order(made: Bench):
+    """E16, E17, E19, E20, E22: base, identity, project, skills in XML, and the date at last."""
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
+
+    assert in_order(
+        played.system,
+        "You are a capable assistant",
+        "You are Agent 0",
+        "## Tool: read_file\n\nRead what you quote.",
+        "Shop: Sells tea.",
+        "`load_skill`",
+        "<available_skills>",
+        "<skill><name>pdf</name><description>Reads a&lt;b.</description></skill>",
+        "</available_skills>",
+        "Current date: ",
+    )
+    assert "BODY" not in played.system
+    *_, date, time, zone = played.system.splitlines()
+    assert (date[:14], time[:14], zone) == ("Current date: ", "Current time: ", "Timezone: UTC")
+
+
 async def test_E14_E18_a_tool_that_the_agent_has_not_has_no_block(made: Bench):
     played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
 
@@ -185,6 +335,28 @@ BOX = {
     "  append_system_prompt: Z at last.\n  custom_system_prompt: C of mine.\n---\nBe brief.",
     "AGENTS.md": "Use tabs.",
 }
+
+
+async def test_B5_B20_boxagnts_has_its_parts_in_order(made: Bench):
+    """B22: what is appended comes after the standard sections."""
+    played = await play(made, "Add.", replies=ADDS, profile="boxagnts", files=BOX)
+
+    assert played.system.startswith("Be brief.\n\nC of mine.")
+    assert in_order(
+        played.system,
+        "Be brief.",
+        "C of mine.",
+        "## Tools",
+        "- read: Read a text file",
+        "- add: Add two numbers.",
+        "## Output format",
+        "## Security boundaries",
+        "Use tabs.",
+        "--- Above cached, below not cached ---",
+        f"- Working directory: {made.workspace}",
+        "- Time: 20",
+        "Z at last.",
+    )
 
 
 async def test_B21_above_the_boundary_the_steps_are_the_same(made: Bench):
