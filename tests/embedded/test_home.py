@@ -64,6 +64,14 @@ def test_a_later_start_leaves_what_a_person_changed(tmp_path: Path):
     assert (home / "agents" / "default" / "agent.md").read_text() == "Speak like a pirate."
 
 
+def test_a_setting_that_does_not_exist_is_named_with_the_one_that_is_meant(tmp_path: Path):
+    home = prepare(tmp_path / "home")
+    (home / "config.toml").write_text("prot = 8000\n")
+
+    with pytest.raises(UsageError, match=r"unknown setting 'prot' \(did you mean 'port'\?\)"):
+        read_settings(home=home)
+
+
 def test_a_home_that_cannot_be_made_is_named_with_the_mend(tmp_path: Path):
     (tmp_path / "file").write_text("")
 

@@ -25,9 +25,9 @@ CONFIG = """\
 # agent = "default"
 # model = "openai/gpt-5-mini"
 
-# A Temporal server and a database of your own instead of the embedded ones.
+# A Temporal server and a database file of your own instead of the embedded ones.
 # temporal_address = "127.0.0.1:7233"
-# database_url = "postgresql://user@host/everturn"
+# database_url = "sqlite:////srv/everturn/everturn.db"
 """
 
 

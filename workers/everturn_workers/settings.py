@@ -3,6 +3,7 @@
 Precedence: flag, `EVERTURN_*` variable, `config.toml` in the home folder, default.
 """
 
+import difflib
 from pathlib import Path
 from typing import Literal
 
@@ -73,11 +74,12 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         first = {**env_settings(), **init_settings()}
         home = Path(first["home"]) if "home" in first else default_home()
-        return (
-            init_settings,
-            env_settings,
-            TomlConfigSettingsSource(settings_cls, home / "config.toml"),
-        )
+        file = TomlConfigSettingsSource(settings_cls, home / "config.toml")
+        for name in file.toml_data.keys() - settings_cls.model_fields.keys():
+            near = difflib.get_close_matches(name, settings_cls.model_fields, 1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise UsageError(f"config.toml: unknown setting {name!r}{hint}; mend or remove it.")
+        return init_settings, env_settings, file
 
 
 def read_settings(**flags: object) -> Settings:
