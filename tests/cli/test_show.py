@@ -109,6 +109,15 @@ def test_a_tool_call_shows_its_state_and_how_long_it_took():
     assert lines == ["Adding.", 'running add {"a": 1}', "failed  add 2.0 s: no b"]
 
 
+def test_a_reason_that_was_told_already_is_not_repeated():
+    terminal = Terminal()
+    terminal.tell("status", text="The key was refused.")
+    ends = {"outcome": "model_failed", "usage": {}, "cost_usd": 0.0, "text": ""}
+    terminal.tell("turn_finished", reason="The key was refused.", **ends)
+
+    assert terminal.screen().count("The key was refused.") == 1
+
+
 def test_what_a_model_writes_cannot_steer_the_terminal():
     terminal = Terminal()
     terminal.tell("text_delta", text="\x1b]0;owned\x07 \x1b[2J\x9b2J red\ttab")

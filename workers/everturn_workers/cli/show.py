@@ -52,6 +52,7 @@ class Page:
         self._transcript = Transcript()
         self._started: dict[int, float] = {}
         self._works = False
+        self._status = ""
         # How messages that a turn was told of while it ran are named on the page.
         self._sent: dict[str, str] = {}
         # What of the current reply stands on the screen, and in which kind its last piece was.
@@ -90,7 +91,8 @@ class Page:
                 else:
                     self._say(f"{call.name} {took}", "done   ", "green")
             case "status":
-                self._say(body.get("text", ""), "status ", "yellow")
+                self._status = body.get("text", "")
+                self._say(self._status, "status ", "yellow")
             case "compaction_started":
                 self._say("The older messages are summarised.", "compact", "yellow")
             case "compacted":
@@ -167,7 +169,8 @@ class Page:
         self._break()
         if not self._streams and result.text:
             self._out.print(Text(printable(result.text)), soft_wrap=True)
-        if result.reason is not None:
+        # A refusal was told as it came.
+        if result.reason not in (None, self._status):
             self._say(result.reason, result.outcome, "yellow")
         took = event.time - self._started.get(event.turn, event.time)
         self._talk.print(Text(usage_line(result, took), style="dim"), soft_wrap=True)
