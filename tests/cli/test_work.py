@@ -11,6 +11,7 @@ from commands import ended
 
 from everturn.errors import UnknownSession
 from everturn.session import SessionKey
+from everturn_workers.cli import work
 
 
 async def waits(runtime, session: str) -> None:
@@ -96,6 +97,12 @@ async def test_ctrl_c_detaches_and_says_how_to_go_on(commands, runtime):
     assert "'everturn cancel s'" in ran.err
     assert "Traceback" not in ran.err
     assert (await runtime.store.session(SessionKey("default", "s"))).waiting == 1
+
+
+def test_who_detaches_from_a_runtime_of_its_own_is_told_that_its_end_takes_a_while(capsys):
+    work._say_detached("s", ends=True)
+
+    assert "some seconds" in capsys.readouterr().err
 
 
 async def test_a_task_is_read_from_stdin(commands, runtime):

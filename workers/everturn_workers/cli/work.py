@@ -279,6 +279,8 @@ def _say_detached(session: str, ends: bool) -> None:
         f"\nDetached; the turn {goes_on}. Watch it again with 'everturn attach {session}', end it"
         f" with 'everturn cancel {session}'."
     )
+    if ends:
+        _say("The runtime of this command ends; its calls have some seconds for it.")
 
 
 def _say(text: str) -> None:
