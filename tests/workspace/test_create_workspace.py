@@ -1,10 +1,13 @@
 """What `everturn init` writes."""
 
+import tomllib
+
 import pytest
 
+from everturn.agents import Agent
 from everturn.errors import WorkspaceError
 from everturn_activities.starter import create, starter_files
-from everturn_activities.workspace import load
+from everturn_activities.workspace import ModelSettings, WorkspaceSettings, load
 
 
 def test_t34_a_new_workspace_has_settings_a_default_agent_and_its_folders(tmp_path):
@@ -25,6 +28,22 @@ def test_t34_a_new_workspace_has_settings_a_default_agent_and_its_folders(tmp_pa
         "skills",
         "tools",
     ]
+
+
+def test_T10_the_settings_of_a_first_use_are_the_defaults(tmp_path):
+    create(tmp_path)
+
+    written = tomllib.loads((tmp_path / "everturn.toml").read_text())
+
+    assert WorkspaceSettings.model_validate(written) == WorkspaceSettings(
+        model=ModelSettings(name=Agent().model)
+    )
+    assert written == {
+        "working_dir": ".",
+        "agent": {"default": "default"},
+        "model": {"name": "openai/gpt-5-mini"},
+        "tools": {"exclude": []},
+    }
 
 
 def test_a_new_workspace_loads_with_its_example_tool(tmp_path):

@@ -179,9 +179,10 @@ def test_U7_no_module_branches_on_the_name_of_a_profile():
     assert found == {}
 
 
-def test_every_source_that_a_profile_may_name_is_there():
-    assert set(PLAIN) == set(SOURCES)
-    assert set(OPTIONS) <= set(SOURCES)
+def test_a_profile_may_name_every_source_and_ours_name_all_of_them():
+    ours = {layer.source for name in OURS for layer in load_profile(name).recipe.layers}
+    assert ours == set(SOURCES)
+    assert set(PLAIN) | set(OPTIONS) <= set(SOURCES)
 
 
 @pytest.mark.long

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from everturn.context.layers import Item
-from everturn.profile import BOUNDARY
+from everturn.profile import BOUNDARY, SUMMARY
 from everturn_activities.sources import Asked, Sources
 from everturn_activities.sources.capabilities import capabilities
 from everturn_activities.sources.facts import date_and_time, facts, runtime
@@ -39,8 +39,6 @@ PLAIN: Sources = {
     "runtime": runtime,
     "task": nothing,
     "tool_prompts": tool_prompts,
-    # Those whose parts are still being built; each goes when its source comes.
-    **dict.fromkeys(("skills", "always_skills", "active_skill"), nothing),
-    **dict.fromkeys(("documents", "agents_md", "files", "spawn_hooks"), nothing),
-    **dict.fromkeys(("memory", "knowledge", "summary"), nothing),
+    # A compaction's summary is put in when a request is composed.
+    SUMMARY: nothing,
 }
