@@ -34,6 +34,16 @@ exclude = []
 # name = "Shop"
 # description = "Sells tea."
 # instructions = "Prices are in euros."
+
+# What agents remember.
+# [memory]
+# scopes = ["project", "user", "session"]  # whose facts are kept; [] keeps none
+# consolidate_tokens = 2000                # a larger memory is made smaller after a turn
+# model = "openai/gpt-5-nano"              # by this model
+
+# What `everturn knowledge add` has searched is found by words, and with a model by meanings.
+# [knowledge]
+# embedding_model = "openai/text-embedding-3-small"
 """
 
 _AGENT = """\

@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import logging
 from typing import Any
 
 import pytest
 from harness import Bench, calls, eventually, says, scripted
+from temporalio.worker import Replayer
 
 from everturn.jsonl import read_lines
 from everturn.memory import MemoryPlace
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
+from everturn_workers.worker import sandbox
+from everturn_workflows.consolidation import Consolidation
 
 CONSOLIDATES = "Above are the facts that an agent keeps"
 
@@ -159,6 +163,34 @@ async def test_R17_one_call_after_the_turn_puts_a_smaller_set_in_place_of_a_memo
     assert {source.turn for source in fact.sources} == {1}
     (row,) = await made.runtime.store.usage(key.tenant, "session", 0)
     assert row.side_calls == 1
+
+
+async def test_no_fact_enters_a_history_or_a_log_and_a_consolidation_replays(
+    made: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings(made, '[agent]\nprofile = "krill"\n[memory]\nconsolidate_tokens = 100\n')
+    smaller = [{"text": "CANARY of six facts.", "from": [1, 2, 3, 4, 5, 6]}]
+    gateway = grown(says(json.dumps(smaller)))
+    key = await made.session()
+    with caplog.at_level(logging.DEBUG):
+        async with made.worker(gateway):
+            await say(made, key, "remember all this", 1)
+            assert await consolidated(made, key) == ["CANARY of six facts."]
+            handle = made.client.get_workflow_handle(f"t/{key.tenant}/m/1")
+            assert await handle.result() == 1
+    of_turn = made.client.get_workflow_handle(key.workflow_id)
+    histories = [await handle.fetch_history(), await of_turn.fetch_history()]
+    told = b"".join(event.SerializeToString() for each in histories for event in each.events)
+    assert b"CANARY" not in told
+    assert b"Fact 1" not in told
+    ours = [each.getMessage() for each in caplog.records if each.name.startswith("everturn")]
+    assert not any("CANARY" in line or "Fact 1" in line for line in ours)
+    replayer = Replayer(
+        workflows=[Consolidation],
+        workflow_runner=sandbox,
+        data_converter=made.client.data_converter,
+    )
+    await replayer.replay_workflow(histories[0])
 
 
 async def test_R17_an_answer_that_cannot_be_used_leaves_all_facts(made: Bench) -> None:
