@@ -397,9 +397,11 @@ class KnowledgePage(Frozen):
 
 
 class PassageView(Frozen):
-    """A piece of a file of the base, with the lines that it stands in, from 1."""
+    """A piece of a file, with the lines that it stands in, from 1; `path` is relative to the
+    `folder` of the base."""
 
     base: str
+    folder: str
     path: str
     first: int
     last: int

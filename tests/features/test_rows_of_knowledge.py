@@ -61,7 +61,7 @@ async def test_E8_knowledge_query_gives_passages_with_their_file_and_lines(
 
     assert "knowledge_query" in tools_of(played.requests[0])
     (found,) = results_of(played)
-    assert found.startswith("docs: guide.md lines 4-5 under Errors\n# Errors\nA timeout means")
+    assert found.startswith("docs/guide.md lines 4-5 under Errors\n# Errors\nA timeout means")
 
 
 async def test_E8_without_any_folder_the_tool_is_there_and_says_how_one_is_added(

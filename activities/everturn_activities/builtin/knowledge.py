@@ -1,5 +1,7 @@
 """Looking things up in the folders that a person has added as knowledge."""
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -31,13 +33,16 @@ async def knowledge_query(
         )
     except UsageError as error:
         raise ToolFailed(str(error)) from None
-    parts = [_written(passage) for passage in answer.passages]
+    parts = [_written(passage, context.working_dir) for passage in answer.passages]
     if not parts:
         parts = ["No passage matches; try other words."]
     return "\n\n".join([*parts, *(f"[{note}]" for note in answer.notes)])
 
 
-def _written(passage: PassageView) -> str:
+def _written(passage: PassageView, working_dir: Path) -> str:
+    """The passage below its place: a path that read_file takes, where the file can be read."""
+    place = f"{passage.base}: {passage.path}"
+    with suppress(ValueError):
+        place = str((Path(passage.folder) / passage.path).relative_to(working_dir))
     under = f" under {passage.heading}" if passage.heading else ""
-    place = f"{passage.base}: {passage.path} lines {passage.first}-{passage.last}{under}"
-    return f"{place}\n{passage.text}"
+    return f"{place} lines {passage.first}-{passage.last}{under}\n{passage.text}"

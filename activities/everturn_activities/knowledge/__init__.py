@@ -28,19 +28,6 @@ class FileMark:
 
 
 @dataclass(frozen=True)
-class Passage:
-    """`path` is relative to the folder of the base `base`, which is known by its name."""
-
-    base: str
-    path: str
-    first: int
-    last: int
-    heading: str
-    text: str
-    score: float
-
-
-@dataclass(frozen=True)
 class Indexed:
     """What an index holds of a base. `embedded` counts the chunks with a vector."""
 

@@ -118,10 +118,11 @@ class Library:
                 )
         best = [id_ for id_, _ in fused(*ranked)[:limit]]
         found = await asyncio.to_thread(self._index.chunks, best)
-        names = {base.id: base.name for base in bases}
+        places = {base.id: base for base in bases}
         passages = tuple(
             PassageView(
-                base=names[found[id_][0]],
+                base=places[found[id_][0]].name,
+                folder=str(places[found[id_][0]].folder),
                 path=found[id_][1],
                 first=found[id_][2].first,
                 last=found[id_][2].last,
