@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator
 
 from everturn.messages import Frozen
 
@@ -12,13 +12,16 @@ HOOK_SECONDS = 30.0
 
 
 class Hook(Frozen):
-    """A program and its arguments, run in the working folder under the rules of `run_command`.
-
-    After `timeout_seconds` it is ended.
-    """
+    """A program and its arguments, or a text for `sh`, run in the working folder under the
+    rules of `run_command`. After `timeout_seconds` it is ended."""
 
     command: tuple[str, ...] = Field(min_length=1)
     timeout_seconds: float = Field(default=HOOK_SECONDS, gt=0, le=600)
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _text(cls, given: object) -> object:
+        return ("sh", "-c", given) if isinstance(given, str) else given
 
     @field_validator("command")
     @classmethod
@@ -40,9 +43,13 @@ class Hook(Frozen):
 
 class Hooks(Frozen):
     """`agent_spawn`: run once a session, before the first step of the agent there; what they
-    print is told to the model."""
+    print is told to the model. `agentSpawn` is its name in kiro's files."""
 
-    agent_spawn: tuple[Hook, ...] = ()
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    agent_spawn: tuple[Hook, ...] = Field(
+        default=(), validation_alias=AliasChoices("agent_spawn", "agentSpawn")
+    )
 
 
 def together(first: Hooks, second: Hooks) -> Hooks:

@@ -22,6 +22,7 @@ class Asker:
     resources: tuple[str, ...] = ()
     skills: SkillRules = field(default_factory=SkillRules)
     tools: tuple[str, ...] = ("read_file",)
+    turn: int = 1
     warnings: list[str] = field(default_factory=list)
 
     async def __call__(self, source: Source, **options: Any) -> Sequence[Item]:
@@ -35,7 +36,7 @@ class Asker:
             working_dir=str(self.working_dir or self.folder),
         )
         key = SessionKey("tenant", "session")
-        return await source(Asked(spec, key, 1, 1, 0.0, layer, self.warnings.append))
+        return await source(Asked(spec, key, self.turn, 1, 0.0, layer, self.warnings.append))
 
     def write(self, path: str, content: str | bytes) -> Path:
         file = self.folder / path

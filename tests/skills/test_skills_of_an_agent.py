@@ -69,6 +69,18 @@ async def test_R8_the_summary_marks_what_is_always_on(folders, sources):
     assert render(layer, await ask(sources.menu)) == "- **cron**: Plans. [always-on]"
 
 
+async def test_a_turn_sees_a_new_skill_and_its_layers_go_by_one_look(folders, sources):
+    folders.write("skills/pdf/SKILL.md", described("Reads PDF."))
+    ask = Asker(folders.workspace, skills=RULES)
+    first = await ask(sources.menu)
+    folders.write("skills/xls/SKILL.md", described("Reads tables.", always="true"))
+
+    assert await ask(sources.always) == []
+    assert await ask(sources.menu) == first
+    ask.turn = 2
+    assert [item["name"] for item in await ask(sources.menu)] == ["pdf", "xls"]
+
+
 async def test_R11_only_always_on_skills_are_there_in_full(folders, sources):
     folders.write("skills/memory/SKILL.md", described("Remembers.", always="true"))
     folders.write("skills/pdf/SKILL.md", described("Reads PDF."))

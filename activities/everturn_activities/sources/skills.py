@@ -1,11 +1,13 @@
 """Layers of skills: `skills`, `always_skills` and `active_skill`."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from everturn.context.layers import Item
 from everturn.messages import SkillInvocation
 from everturn.session import SessionKey
 from everturn.skills import menu
+from everturn_activities.bounded import Bounded
 from everturn_activities.skills.catalogue import Catalogue
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.sources import Asked, Sources
@@ -14,6 +16,10 @@ from everturn_activities.texts import UnreadableError
 Invoked = Callable[[SessionKey, int], Awaitable[Sequence[SkillInvocation]]]
 """The skills that people have asked for in a turn."""
 
+FRESH_SECONDS = 1.0
+"""How long the layers and the steps of a turn go by one look at the folders of skills."""
+
+CATALOGUES_KEPT = 64
 READERS = ("read_file", "skill")
 UNREADABLE = (
     "The agent {agent} is told of skills and has no tool that gives it their texts; add the"
@@ -21,10 +27,27 @@ UNREADABLE = (
 )
 
 
+@dataclass(frozen=True)
+class _Seen:
+    """A catalogue, and for which turn it was looked up, and when."""
+
+    key: SessionKey
+    turn: int
+    at: float
+    catalogue: Catalogue
+
+    def stands_for(self, asked: Asked) -> bool:
+        """Whether it is the newest that a layer of that step needs: looking at 500 files for
+        each layer and each step would cost milliseconds."""
+        same = (self.key, self.turn) == (asked.key, asked.turn)
+        return same and 0 <= asked.at - self.at < FRESH_SECONDS
+
+
 class SkillSources:
     def __init__(self, skills: Skills, invoked: Invoked) -> None:
         self._skills = skills
         self._invoked = invoked
+        self._seen: Bounded[object, _Seen] = Bounded(CATALOGUES_KEPT, 0)
 
     def named(self) -> Sources:
         return {
@@ -71,7 +94,13 @@ class SkillSources:
         ]
 
     async def _catalogue(self, asked: Asked) -> Catalogue:
-        catalogue = await self._skills.shelf(asked.spec).catalogue()
+        shelf = self._skills.shelf(asked.spec)
+        roots = (shelf.roots, shelf.places)
+        known = self._seen.get(roots)
+        if known is None or not known.stands_for(asked):
+            known = _Seen(asked.key, asked.turn, asked.at, await shelf.catalogue())
+            self._seen.put(roots, known)
+        catalogue = known.catalogue
         for problem in catalogue.problems:
             asked.warn(problem)
         return catalogue
