@@ -186,9 +186,10 @@ def test_a_profile_may_name_every_source_and_ours_name_all_of_them():
 
 
 @pytest.mark.long
-def test_the_wheel_has_the_profiles(tmp_path: Path):
+def test_the_wheel_has_the_profiles_and_the_bundled_skills(tmp_path: Path):
     command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path))
     subprocess.run([*command, str(ROOT)], check=True)
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert {f"everturn/profiles/{name}.toml" for name in OURS} <= set(names)
+    assert "everturn_activities/skills/bundled/code-review/SKILL.md" in names
