@@ -42,3 +42,23 @@ def test_a_database_of_a_newer_version_is_refused_in_one_sentence(tmp_path: Path
     with engine.begin() as connection, pytest.raises(RuntimeUnavailable, match=r"9999.*upgrade"):
         migrate.migrate(connection)
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("DROP TABLE memories", "no table 'memories'"),
+        ("ALTER TABLE turns DROP COLUMN reason", r"no column turns\.reason"),
+    ],
+)
+def test_a_database_that_lacks_what_its_version_has_is_refused(
+    tmp_path: Path, statement: str, told: str
+) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'store.db'}", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        migrate.migrate(connection)
+        migrate.migrate(connection)
+        connection.execute(sa.text(statement))
+    with engine.begin() as connection, pytest.raises(RuntimeUnavailable, match=told):
+        migrate.migrate(connection)
+    engine.dispose()
