@@ -73,7 +73,7 @@ class Gatherer:
         self._left_out = left_out
         self._turns: Bounded[SessionKey, _Standing] = Bounded(TURNS_KEPT, CHARACTERS_KEPT)
         self._snapshots: Bounded[str, Snapshot] = Bounded(SNAPSHOTS_KEPT, CHARACTERS_KEPT)
-        self._texts: Bounded[str, str] = Bounded(DIGESTS_KEPT, CHARACTERS_KEPT)
+        self._texts: Bounded[str, tuple[str, str]] = Bounded(DIGESTS_KEPT, CHARACTERS_KEPT)
         self._tokens: Bounded[tuple[str, str], int] = Bounded(DIGESTS_KEPT, 0)
         self._stored: Bounded[str, bool] = Bounded(DIGESTS_KEPT, 0)
 
@@ -173,7 +173,7 @@ class Gatherer:
         elif recipe.pinned:
             pinned = await self._store.session_layers(key, spec.agent.name)
             texts = {
-                layer.id: self._same(pinned[_pin(layer)])
+                layer.id: self._known(pinned[_pin(layer)])[0]
                 for layer in recipe.pinned
                 if _pin(layer) in pinned
             }
@@ -216,7 +216,7 @@ class Gatherer:
         for layer in recipe.layers:
             text = texts.get(layer.id, "")
             if text:
-                digest = digest_of(text)
+                digest = self._known(text)[1]
                 written.append(Written(layer.id, digest, await self._counted(text, digest, model)))
         separator = await self._counted(recipe.separator, recipe.separator, model)
         ack = await self._counted(recipe.ack, recipe.ack, model)
@@ -226,7 +226,7 @@ class Gatherer:
             separator * max(0, len(written) - 1) + paired * MESSAGE_TOKENS,
             ack + MESSAGE_TOKENS if paired else 0,
         )
-        made = Snapshot(manifest, {layer.id: self._same(texts[layer.id]) for layer in written})
+        made = Snapshot(manifest, {layer.id: self._known(texts[layer.id])[0] for layer in written})
         self._keep(made)
         return made
 
@@ -240,12 +240,13 @@ class Gatherer:
             self._tokens.put((digest, model), known)
         return known
 
-    def _same(self, text: str) -> str:
-        """`text` as the one string that this process keeps of it."""
+    def _known(self, text: str) -> tuple[str, str]:
+        """`text` as the one string that this process keeps of it, and its digest."""
         known = self._texts.get(text)
         if known is None:
-            self._texts.put(text, text, len(text))
-        return known or text
+            known = (text, digest_of(text))
+            self._texts.put(text, known, len(text))
+        return known
 
     def _keep(self, made: Snapshot) -> None:
         weight = sum(map(len, made.texts.values()))

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from string import Formatter
-from typing import Any
 from xml.sax.saxutils import escape
 
 from everturn.messages import AssistantMessage, Text, UserMessage, user_text
@@ -63,27 +63,31 @@ def _written(layer: Layer, item: Item) -> str:
 
 
 def expand(template: str, item: Item) -> str:
-    """`template` with its fields filled in; a field that the item lacks is empty."""
-    return _FIELDS.vformat(template, (), item)
+    """`template` with its fields filled in; a field that the item lacks is empty.
+
+    Only names and our own escapes: an attribute of a value is nobody's to read.
+    """
+    return "".join(
+        literal if name is None else literal + _escaped(item.get(name, ""), escape_as)
+        for literal, name, escape_as in _pieces(template)
+    )
 
 
-class _Fields(Formatter):
-    """Only names and our own escapes: an attribute of a value is nobody's to read."""
-
-    def get_field(self, field_name: str, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        return kwargs.get(field_name, ""), field_name
-
-    def format_field(self, value: Any, format_spec: str) -> Any:
-        match format_spec:
-            case "xml":
-                return escape(value, {'"': "&quot;"})
-            case "line":
-                return value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
-            case _:
-                return value
+@lru_cache(maxsize=512)
+def _pieces(template: str) -> tuple[tuple[str, str | None, str], ...]:
+    """Literal text, and the field and its escape that follow it; parsed once, as a menu of
+    hundreds of skills is written by one template."""
+    return tuple((text, name, form or "") for text, name, form, _ in Formatter().parse(template))
 
 
-_FIELDS = _Fields()
+def _escaped(value: str, escape_as: str) -> str:
+    match escape_as:
+        case "xml":
+            return escape(value, {'"': "&quot;"})
+        case "line":
+            return value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+        case _:
+            return value
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,21 @@
-"""The benchmarks W1, W2, W3 and W5, each beside its floor: `python tests/bench [NAME ...]`."""
+"""The benchmarks W1 to W5, each beside its floor, and W6: `python tests/bench [NAME ...]`."""
 
 import argparse
 import asyncio
 import tempfile
 from pathlib import Path
 
+import compose
 import recovery
 import throughput
 
-WORKLOADS = {"W1": throughput.w1, "W2": throughput.w2, "W3": throughput.w3, "W5": recovery.w5}
+WORKLOADS = {
+    "W1": throughput.w1,
+    "W2": throughput.w2,
+    "W3": throughput.w3,
+    "W5": recovery.w5,
+    "W6": compose.w6,
+}
 
 
 async def main() -> None:

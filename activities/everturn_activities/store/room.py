@@ -40,10 +40,12 @@ _NEWEST = Statement(
     .order_by(_messages.c.position.desc())
     .limit(PAGE)
 )
+# By the index of the turn's messages: SQLite looks for a least position among all of them.
 _FIRST_OF_TURN = Statement(
-    sa.select(sa.func.min(_messages.c.position)).where(
-        _messages.c.sid == sa.bindparam("of_sid"), _messages.c.turn == sa.bindparam("of_turn")
-    )
+    sa.select(_messages.c.position)
+    .where(_messages.c.sid == sa.bindparam("of_sid"), _messages.c.turn == sa.bindparam("of_turn"))
+    .order_by(_messages.c.step, _messages.c.part)
+    .limit(1)
 )
 
 
