@@ -14,7 +14,7 @@ from everturn.context.compose import Context, compose
 from everturn.context.thoughts import thought_by
 from everturn.context.window import Frame
 from everturn.errors import Fenced, StaleHost, TurnCancelled
-from everturn.messages import AssistantMessage, ToolMessage
+from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities import recovery
 from everturn_activities.admission import Admission, Admitted, GivenUp, failed, must_wait, replied
@@ -28,6 +28,7 @@ from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
+from everturn_activities.request_log import RequestLog
 from everturn_activities.store import Blocked, CallFailure, CallStarted, StepLayers, Store
 from everturn_activities.toolbox import fits
 
@@ -89,6 +90,7 @@ class ModelActivities:
         watch: CancelWatch,
         admission: Admission,
         worker: str,
+        request_log: RequestLog | None = None,
     ) -> None:
         self._store = store
         self._events = events
@@ -101,6 +103,7 @@ class ModelActivities:
         self._watch = watch
         self._admission = admission
         self._worker = worker
+        self._request_log = request_log
         self._flights = Flights()
 
     @activity.defn
@@ -177,6 +180,10 @@ class ModelActivities:
         started = time.monotonic()
         try:
             composed = addressed(await self._compose(context, spec), spec, begun.model)
+            if context.step == 1:
+                _log_sizes(context, composed, spec.profile.recipe.mode == "pair")
+            if self._request_log is not None:
+                await self._request_log.write(context, composed)
             stream = self._stream(composed, spec.agent.output, writer)
             ended = await self._watch.guard(key, context.turn, stream)
         except TurnCancelled:
@@ -261,6 +268,17 @@ class ModelActivities:
         if after.then == "again":
             pause = recovery.pause_seconds(error, agent, max(after.tries, 1))
         return CallFailed(type(error).__name__, after.then == "end", pause)
+
+
+def _log_sizes(context: ContextHead, composed: Context, paired: bool) -> None:
+    """What a turn begins with, by its size: nothing of what is said may enter a log."""
+    prompt = len(composed.system)
+    if paired and isinstance(composed.messages[0], UserMessage):
+        prompt = sum(len(part.text) for part in composed.messages[0].parts if part.type == "text")
+    log.info(
+        "turn %d of session %s: instructions_chars=%d context_messages=%d",
+        *(context.turn, context.session, prompt, len(composed.messages)),
+    )
 
 
 def _says_nothing(message: AssistantMessage, asked: Context) -> bool:

@@ -26,7 +26,7 @@ async def test_a_context_is_shown_layer_by_layer_with_a_bar_for_the_window(comma
     assert "summarised from 900 tokens on (90%)" in shown.out
     rows = [line.split() for line in shown.out.splitlines()]
     assert ["█", "role", "turn", "4", "0.4%", "You", "are", "a", "clerk."] in rows
-    assert ["▚", "this", "turn", "1", "0.1%", "1", "messages"] in rows
+    assert ["▚", "this", "turn", "1", "0.1%", "1", "message"] in rows
     assert "It is 12:01.\n" in full.out
 
 

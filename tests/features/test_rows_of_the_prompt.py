@@ -1,16 +1,22 @@
 """What a request is composed of: a system prompt, or a pair of messages in its place."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import Bench, calls, says, scripted
 
-from everturn.context.compose import Context
-from everturn.context.layers import ENTRY_BEGINS, Item
-from everturn.messages import Text, UserMessage
+from everturn.agents import Agent, AgentSpec
+from everturn.context.compose import Context, compose
+from everturn.context.conversation import Conversation
+from everturn.context.layers import ENTRY_BEGINS, Item, render
+from everturn.messages import Text, UserMessage, user_text
 from everturn.profile import Layer, Profile, Recipe, Summaries
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
+from everturn_activities.profiles import load_profile
 from everturn_activities.sources import Asked
 from everturn_activities.sources.plain import PLAIN
 
@@ -58,7 +64,12 @@ class Clock:
 
 
 async def asked(
-    made: Bench, profile: Profile, *turns: str, prompt: str = "Be brief.", steps: int = 0
+    made: Bench,
+    profile: Profile,
+    *turns: str,
+    prompt: str = "Be brief.",
+    steps: int = 0,
+    **settings: Any,
 ) -> tuple[SessionKey, list[Context]]:
     """What a model was asked in `turns`, each of `steps` calls and an answer."""
     (made.workspace / "agents").mkdir(exist_ok=True)
@@ -66,7 +77,7 @@ async def asked(
     gateway = scripted(*[calls("add", a=1, b=2)] * steps, says("Done."))
     key = await made.session()
     sources = {**PLAIN, "clock": Clock()}
-    async with made.worker(gateway, profile=profile, sources=sources):
+    async with made.worker(gateway, profile=profile, sources=sources, **settings):
         for number, text in enumerate(turns, start=1):
             await made.send(key, text)
             await made.until(key, "turn_finished", turn=number)
@@ -155,6 +166,58 @@ async def test_K10_in_a_pair_the_summary_is_the_first_layer_and_what_it_is_of_is
     assert "question 1" not in last.model_dump_json()
     assert "was summarised to make room" not in last.model_dump_json()
     assert text_of(last.messages[-1]) == "question 7"
+
+
+def test_K4_kiros_seven_layers_stand_in_their_order_in_one_message() -> None:
+    profile = load_profile("kiro")
+    spec = AgentSpec(agent=Agent(), profile=profile, workspace="/", working_dir="/")
+    order = [one.id for one in profile.recipe.layers]
+    fields = ("text", "name", "description", "path")
+    texts = {
+        one.id: render(one, [dict.fromkeys(fields, f"<{one.id}>")])
+        for one in profile.recipe.layers
+        if one.source != "summary"
+    }
+    request = compose(spec, texts, Conversation((user_text("go"),), "<summary>"))
+    context, ack, said = request.messages
+    places = [text_of(context).index(f"<{name}>") for name in order]
+    assert order == [
+        *("summary", "knowledge", "task", "spawn_hooks", "files", "skill_hints", "agent_prompt")
+    ]
+    assert places == sorted(places)
+    assert (ack.role, said) == ("assistant", user_text("go"))
+
+
+async def test_R25_a_turn_logs_the_sizes_of_its_context_and_not_its_text(
+    made: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "everturn_activities.model")
+    key, requests = await asked(made, SYSTEM, "A secret question.", prompt="A prompt.", steps=1)
+    (line,) = [one.getMessage() for one in caplog.records if "context_messages" in one.message]
+    size = len(requests[0].system)
+    assert line == f"turn 1 of session s: instructions_chars={size} context_messages=1"
+    assert "secret" not in caplog.text
+    assert key.session == "s"
+
+
+async def test_E25_each_request_is_logged_whole_before_it_is_made_and_without_secrets(
+    made: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", 'sk-"quoted"-0123')
+    path = tmp_path / "requests.jsonl"
+    said = 'My key is sk-"quoted"-0123.'
+    _, requests = await asked(made, PAIR, said, steps=1, request_log=path)
+    logged = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(one["session"], one["turn"], one["step"]) for one in logged] == [
+        ("s", 1, 1),
+        ("s", 1, 2),
+    ]
+    assert text_of(requests[0].messages[-1]) == said
+    assert logged[0]["messages"][-1]["parts"][0]["text"] == "My key is [redacted]."
+    assert (logged[0]["model"], logged[0]["system"]) == (requests[0].model, "")
+    assert logged[0]["tools"][0]["name"] == "add"
+    assert logged[0]["parameters"]["temperature"] is None
+    assert path.stat().st_mode & 0o077 == 0
 
 
 async def test_K21_context_ack_tools_and_history_are_told_apart_and_a_large_one_is_warned_of(

@@ -33,7 +33,8 @@ class Settings(BaseSettings):
     `temporal_address` and `database_url` unset mean the embedded server and the SQLite
     file in `home`; `redis_url` set shares the governor's state between machines.
     `provider_limits` are by provider: its address such as `api.openai.com`,
-    its name such as `anthropic`, or `*`. `placement` forces every call inline or queued;
+    its name such as `anthropic`, or `*`. `request_log` is a file that takes every request to
+    a model, whole. `placement` forces every call inline or queued;
     `auto` decides by what is known of the call.
     """
 
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     placement: Literal["auto", "inline", "queued"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     unsafe_commands: bool = False
+    request_log: Path | None = None
     history_events_max: int = Field(default=0, ge=0)
     redis_url: SecretStr | None = None
     provider_limits: dict[str, ProviderLimits] = Field(default_factory=dict)

@@ -27,11 +27,12 @@ from everturn_activities.compaction import CompactionActivities
 from everturn_activities.consolidation import ConsolidationActivities
 from everturn_activities.flights import CancelWatch
 from everturn_activities.frames import Frames
-from everturn_activities.gateways.choose import Gateways
+from everturn_activities.gateways.choose import Gateways, secrets_of
 from everturn_activities.gathering import Gatherer
 from everturn_activities.hooks import HookActivities
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
+from everturn_activities.request_log import RequestLog
 from everturn_activities.sources import Sources
 from everturn_activities.sources.documents import DocumentSources
 from everturn_activities.sources.hooks import HookSources
@@ -161,6 +162,13 @@ async def running_worker(
         yield instance
 
 
+def _request_log(settings: Settings) -> RequestLog | None:
+    if settings.request_log is None:
+        return None
+    path = settings.request_log.expanduser().absolute()
+    return RequestLog(path, lambda: secrets_of(os.environ))
+
+
 def _counts_exactly(model: str) -> bool:
     """Whether our count is the model's own: stored messages have one measure for all models."""
     return tokens.encoding_of(model) == tokens.encoding_of(TOKENS_OF)
@@ -218,6 +226,7 @@ def _activities(
         watch,
         admission,
         instance,
+        _request_log(settings),
     )
     frames = Frames(tokens.count_text, prices.window, _counts_exactly)
     compactions = CompactionActivities(

@@ -167,12 +167,15 @@ def _table(out: "Console", view: "ContextView") -> "Table":
     if sections.ack:
         add(prompt, "ack", "", sections.ack, "", "dim")
     add(tools, "tools", "", sections.tools, one_line(", ".join(view.tools))[:room])
-    messages = f"{view.history_messages:,} messages of earlier turns"
-    add(history, "history", "", sections.history, messages)
-    add(memory, "this turn", "", sections.memory, f"{view.memory_messages:,} messages")
+    add(history, "history", "", sections.history, _messages(view.history_messages))
+    add(memory, "this turn", "", sections.memory, _messages(view.memory_messages))
     if sections.generation:
         add(reply, "reply", "", sections.generation, "kept free", "dim")
     return table
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}" if count else ""
 
 
 def _last_cached(view: "ContextView") -> "LayerView":

@@ -1,0 +1,51 @@
+"""The log of requests: all that a model is sent, where an operator asks for it."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+
+from everturn.context.compose import Context
+from everturn.session import ContextHead
+
+REDACTED = "[redacted]"
+
+log = logging.getLogger(__name__)
+
+
+class RequestLog:
+    """One JSON object a line, appended before each call. Who may read the log may read
+    every conversation: it is its owner's only, and holds none of `secrets`."""
+
+    def __init__(self, path: Path, secrets: Callable[[], tuple[str, ...]]) -> None:
+        self._path = path
+        self._secrets = secrets
+
+    async def write(self, context: ContextHead, request: Context) -> None:
+        try:
+            await asyncio.to_thread(self._append, context, request)
+        except OSError as error:
+            # A call is worth more than its log.
+            log.warning("The log of requests cannot be written: %s", error)
+
+    def _append(self, context: ContextHead, request: Context) -> None:
+        parts = {"model", "system", "messages", "tools"}
+        made = request.model_dump(mode="json")
+        line = orjson.dumps(
+            {
+                "session": context.session,
+                "turn": context.turn,
+                "step": context.step,
+                **{name: made[name] for name in ("model", "system", "messages", "tools")},
+                "parameters": {name: made[name] for name in made if name not in parts},
+            }
+        )
+        for secret in self._secrets():
+            # As it stands in JSON, where a quote in it would be escaped.
+            line = line.replace(orjson.dumps(secret)[1:-1], REDACTED.encode())
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
+            file.write(line + b"\n")
