@@ -133,10 +133,11 @@ def test_without_a_boundary_all_above_the_first_layer_of_a_step_may_be_kept():
 def test_the_layers_above_the_boundary_are_those_that_a_provider_may_keep(bounded: bool):
     line = (Layer(id="line", source="boundary"),) if bounded else ()
     now = Layer(id="now", source="text", scope="step")
-    made = Recipe(layers=(Layer(id="a", source="text"), *line, now, Layer(id="b", source="text")))
-    texts = {"a": "A", "line": "L", "now": "12:00", "b": "B"}
+    above, below = (Layer(id=name, source="text") for name in ("a", "z"))
+    made = Recipe(layers=(above, *line, below, now))
+    texts = {"a": "A", "line": "L", "z": "Z", "now": "12:00"}
     kept = above_boundary(made, texts)
-    assert kept == ({"a", "line"} if bounded else {"a"})
+    assert kept == ({"a", "line"} if bounded else {"a", "z"})
     prompt = join(made, texts)
     assert prompt.system[: prompt.cached] == "\n\n".join(texts[name] for name in sorted(kept))
 
