@@ -65,3 +65,19 @@ async def test_in_a_chat_a_message_joins_waits_for_or_interrupts_the_turn(comman
         await terminal.shows(lambda lines: 'message "Stop." interrupts the turn.' in lines)
 
     assert await runtime.store.cancelled(key, head.turn)
+
+
+async def test_in_a_chat_a_slash_asks_for_a_skill_and_an_unknown_one_names_those_there_are(
+    commands, runtime
+):
+    (runtime.workspace / "skills").mkdir(exist_ok=True)
+    (runtime.workspace / "skills" / "review.md").write_text("Review the newest change.")
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        terminal.type("/reviw\r")
+        await terminal.shows(lambda lines: "/review" in " ".join(lines))
+        terminal.type("/review\r")
+        await waits(runtime, "s")
+    await runtime.begin("s")
+    (sent,) = await runtime.store.messages(SessionKey("default", "s"), 0, 10)
+    assert [part.text for part in sent.message.parts] == ["Review the newest change."]
