@@ -77,6 +77,10 @@ OVERFLOW = ContextOverflow.__name__
 """By this name a workflow knows that a conversation must become shorter."""
 
 
+FAULT = "Fault"
+"""By this name a workflow knows of an activity that fails again and again by a fault of ours."""
+
+
 class ModelUnavailable(ModelError):
     """Carries how long the provider asked us to wait, in seconds, where it said so."""
 

@@ -14,6 +14,11 @@ class Ended:
 CANCELLED = Ended("cancelled", "The turn was cancelled.")
 
 
+def fault(error: str) -> Ended:
+    """The end of a turn that a fault of ours keeps from going on."""
+    return Ended("failed", f"Everturn itself failed at it again and again: {error}")
+
+
 def overfull(context: ContextHead) -> Ended:
     """The end of a turn whose next request exceeds the window, and nothing of it can be cut."""
     assert context.sections is not None

@@ -9,10 +9,16 @@ import logging
 import traceback
 from typing import Any
 
+from temporalio import activity
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from everturn.errors import EverturnError
+from everturn.errors import FAULT, EverturnError
+
+FAULTS_MAX = 20
+"""A fault of ours does not mend itself: after so many attempts, about a minute, it is final."""
+AWAY = ("OperationalError", "InterfaceError")
+"""What drivers of databases raise while their server is away, which may last."""
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +40,10 @@ class _Activity(ActivityInboundInterceptor):
             name = type(error).__name__
             where = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s in %s at\n%s", name, input.fn.__name__, where)
-            raise ApplicationError(f"{name}; the worker's log tells where.", type=name) from None
+            text = f"{name}; the worker's log tells where."
+            if isinstance(error, OSError) or name in AWAY or activity.info().attempt < FAULTS_MAX:
+                raise ApplicationError(text, type=name) from None
+            raise ApplicationError(text, type=FAULT, non_retryable=True) from None
 
 
 def log_to_stderr(level: str) -> None:

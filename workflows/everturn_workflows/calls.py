@@ -8,7 +8,7 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from everturn.errors import OVERFLOW
+    from everturn.errors import FAULT, OVERFLOW
     from everturn.session import (
         BeginTurn,
         BegunStep,
@@ -204,6 +204,11 @@ def is_stale(error: ActivityError) -> bool:
 def is_blocked(error: ActivityError) -> bool:
     """Whether a budget did not let the call begin: the step is begun again, and asks it."""
     return isinstance(error.cause, ApplicationError) and error.cause.type == BLOCKED
+
+
+def is_fault(error: ActivityError) -> bool:
+    """Whether the activity was given up because of a fault of ours."""
+    return isinstance(error.cause, ApplicationError) and error.cause.type == FAULT
 
 
 def is_overflow(error: ActivityError) -> bool:

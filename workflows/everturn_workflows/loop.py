@@ -72,7 +72,7 @@ class TurnLoop:
             try:
                 reply = step.reply or await self._call_model(step)
             except ActivityError as error:
-                if calls.is_stale(error):
+                if calls.is_stale(error) or calls.is_fault(error):
                     raise
                 if calls.is_blocked(error):
                     continue

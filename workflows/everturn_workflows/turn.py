@@ -9,6 +9,7 @@ from everturn_workflows import calls
 from everturn_workflows.loop import TurnLoop
 
 with workflow.unsafe.imports_passed_through():
+    from everturn import limits
     from everturn.limits import Ended
     from everturn.session import BeginTurn, Finished, FinishTurn, TurnHead, TurnStart
 
@@ -48,7 +49,7 @@ class Turn:
             return
         self._loop = TurnLoop(turn)
         try:
-            ended = await self._loop.run(lambda: _too_long(start.history_events_max))
+            ended = await self._work(self._loop, start)
             if ended is not None and not (await self._finish(self._loop.turn, ended)).more:
                 return
         except ActivityError as error:
@@ -58,6 +59,14 @@ class Turn:
             raise
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(start)
+
+    async def _work(self, loop: TurnLoop, start: TurnStart) -> Ended | None:
+        try:
+            return await loop.run(lambda: _too_long(start.history_events_max))
+        except ActivityError as error:
+            if not calls.is_fault(error):
+                raise
+            return limits.fault(str(error.cause))
 
     async def _finish(self, turn: TurnHead, ended: Ended) -> Finished:
         info = workflow.info()
