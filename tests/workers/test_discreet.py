@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from everturn.errors import StaleHost
@@ -24,7 +25,9 @@ class Raises(ActivityInboundInterceptor):
 async def told(error: Exception) -> ApplicationError:
     given = ExecuteActivityInput(fn=told, args=[], executor=None, headers={})
     with pytest.raises(ApplicationError) as caught:
-        await Discreet().intercept_activity(Raises(error)).execute_activity(given)
+        await ActivityEnvironment().run(
+            Discreet().intercept_activity(Raises(error)).execute_activity, given
+        )
     return caught.value
 
 

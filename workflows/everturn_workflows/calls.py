@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from everturn.errors import FAULT, OVERFLOW
@@ -196,24 +196,41 @@ def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":
     )
 
 
-def is_stale(error: ActivityError) -> bool:
+def is_stale(error: FailureError) -> bool:
     """Whether the run must end because its session went on without it."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == STALE
+    return _type(error) == STALE
 
 
-def is_blocked(error: ActivityError) -> bool:
+def is_blocked(error: FailureError) -> bool:
     """Whether a budget did not let the call begin: the step is begun again, and asks it."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == BLOCKED
+    return _type(error) == BLOCKED
 
 
-def is_fault(error: ActivityError) -> bool:
+def is_fault(error: FailureError) -> bool:
     """Whether the activity was given up because of a fault of ours."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == FAULT
+    return _type(error) == FAULT
 
 
-def is_overflow(error: ActivityError) -> bool:
+def is_overflow(error: FailureError) -> bool:
     """Whether a model call failed because its request was longer than the model's window."""
-    return isinstance(error.cause, ApplicationError) and error.cause.type == OVERFLOW
+    return _type(error) == OVERFLOW
+
+
+def said(error: FailureError) -> str:
+    """What an activity that failed told of it."""
+    raised = _raised(error)
+    return raised.message if raised is not None else type(error).__name__
+
+
+def _type(error: FailureError) -> str | None:
+    raised = _raised(error)
+    return raised.type if raised is not None else None
+
+
+def _raised(error: FailureError) -> ApplicationError | None:
+    """What the activity raised: a local one's failure comes as it is, any other wrapped."""
+    found = error.cause if isinstance(error, ActivityError) else error
+    return found if isinstance(found, ApplicationError) else None
 
 
 def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:

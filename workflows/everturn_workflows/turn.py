@@ -3,7 +3,7 @@
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import FailureError
 
 from everturn_workflows import calls
 from everturn_workflows.loop import TurnLoop
@@ -52,7 +52,7 @@ class Turn:
             ended = await self._work(self._loop, start)
             if ended is not None and not (await self._finish(self._loop.turn, ended)).more:
                 return
-        except ActivityError as error:
+        except FailureError as error:
             if calls.is_stale(error):
                 # Another run hosts the session now; what this one knew is in the store.
                 return
@@ -63,10 +63,10 @@ class Turn:
     async def _work(self, loop: TurnLoop, start: TurnStart) -> Ended | None:
         try:
             return await loop.run(lambda: _too_long(start.history_events_max))
-        except ActivityError as error:
+        except FailureError as error:
             if not calls.is_fault(error):
                 raise
-            return limits.fault(str(error.cause))
+            return limits.fault(calls.said(error))
 
     async def _finish(self, turn: TurnHead, ended: Ended) -> Finished:
         info = workflow.info()
