@@ -278,6 +278,11 @@ class AgentSpec(Frozen):
     def tool(self, name: str) -> ToolSpec | None:
         return self._tools_by_name.get(name)
 
+    def with_tools(self, tools: tuple[ToolSpec, ...]) -> "AgentSpec":
+        """The same with other tools. A copy would keep this one's hash."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return AgentSpec.model_construct(**{**fields, "tools": tools})
+
     @cached_property
     def changing(self) -> frozenset[str]:
         """The tools that may change the world."""

@@ -38,7 +38,7 @@ class Workspaces:
             # Without any place for skills, a tool that reads them has nothing to do.
             tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) != SKILL)
             if len(tools) < len(spec.tools):
-                return spec.model_copy(update={"tools": tools})
+                return spec.with_tools(tools)
         return spec
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
