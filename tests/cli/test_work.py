@@ -209,14 +209,15 @@ async def test_a_mode_without_a_turn_to_stop_says_that_the_message_is_queued(com
 
 
 async def test_sessions_are_listed_and_shown(commands, runtime):
-    await commands("run", "one", "--session", "s", "--detach")
+    await commands("run", "[one] a\\b", "--session", "s", "--detach")
     await runtime.work("s", "done")
 
     listed = await commands("sessions", "list")
     shown = await commands("sessions", "show", "s")
     as_json = await commands("sessions", "show", "s", "--json")
 
-    assert [line.split()[:3] for line in listed.out.splitlines() if " s " in f" {line} "]
+    [row] = [line for line in listed.out.splitlines() if " s " in f" {line} "]
+    assert row.rstrip().endswith(" [one] a\\b")
     assert "completed" in shown.out
     assert "$0.5000" in shown.out
     assert json.loads(as_json.out)["turns"][0]["steps"][0]["attempts"] == 1

@@ -198,9 +198,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, with nothing in it that rich or a terminal would act on."""
-    from rich.markup import escape
-
+    """The beginning of `text` on one line, with nothing in it that a terminal would act on."""
     from everturn_workers.cli.show import printable
 
-    return escape(printable(" ".join(text.split()))[:60])
+    return printable(" ".join(text.split()))[:60]
