@@ -14,7 +14,7 @@ from ups import UpProcess, wait_for
 from everturn_workers import processes
 from everturn_workers.locks import is_held
 from everturn_workers.server import lock_path
-from everturn_workers.supervisor import running
+from everturn_workers.up_record import running
 
 StartUp = Callable[..., UpProcess]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from everturn_workers.processes import Identity, identify
-from everturn_workers.supervisor import RunningUp, running
+from everturn_workers.up_record import RunningUp, running
 
 T = TypeVar("T")
 

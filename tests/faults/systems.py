@@ -23,7 +23,7 @@ from everturn.session import SessionKey
 from everturn_workers import processes
 from everturn_workers.home import prepare, socket_dir
 from everturn_workers.server import EmbeddedServer, database, start_server
-from everturn_workers.supervisor import RunningUp, running
+from everturn_workers.up_record import RunningUp, running
 
 T = TypeVar("T")
 SECONDS = 40.0

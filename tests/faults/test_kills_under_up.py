@@ -5,7 +5,7 @@ import signal
 
 from systems import Plan, StartSystem, until
 
-from everturn_workers.supervisor import running
+from everturn_workers.up_record import running
 
 PLANS = {
     "stream": Plan(held=frozenset({2})),

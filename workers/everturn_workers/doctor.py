@@ -19,7 +19,7 @@ from everturn_activities.workspace import load
 from everturn_workers import fetch
 from everturn_workers.server import answers
 from everturn_workers.settings import Settings
-from everturn_workers.supervisor import running
+from everturn_workers.up_record import running
 
 REACH_SECONDS = 5.0
 

@@ -1,14 +1,13 @@
 """`everturn up`: a Temporal server, a worker and the API on one home, kept alive together."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -17,13 +16,13 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
-from everturn_workers import fetch, processes
+from everturn_workers import fetch, processes, up_record
 from everturn_workers.home import leave_socket_dir, prepare
 from everturn_workers.listening import listening
-from everturn_workers.locks import is_held, try_lock
-from everturn_workers.processes import Identity
+from everturn_workers.locks import try_lock
 from everturn_workers.server import EmbeddedServer, start_server
 from everturn_workers.settings import Settings
+from everturn_workers.up_record import Record, RunningUp
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -40,28 +39,6 @@ class Commands:
     worker: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "worker")
     api: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "api")
     fetch: Sequence[str] = (sys.executable, "-m", "everturn_workers.fetch")
-
-
-@dataclass(frozen=True)
-class RunningUp:
-    """An `up` that lives. `api_url` is None until all of its children are ready."""
-
-    pid: int
-    temporal_address: str | None
-    api_url: str | None
-    children: dict[str, int]
-
-
-def running(home: Path) -> RunningUp | None:
-    """The `up` that works on `home`, or None."""
-    if not is_held(_lock_path(home)):
-        return None
-    record = _read_record(home)
-    # A record can be that of an earlier `up`, until the new one writes its own.
-    if record is None or not processes.lives(record.up):
-        return None
-    children = {name: child.pid for name, child in record.children.items()}
-    return RunningUp(record.up.pid, record.temporal_address, record.api_url, children)
 
 
 class Up:
@@ -150,7 +127,7 @@ class Up:
             await first.stop()
         # Where a child was killed, or left in haste, its socket is still there.
         leave_socket_dir(self._settings.store_url)
-        _record_path(self._home).unlink(missing_ok=True)
+        up_record.remove(self._home)
         os.close(self._lock)
         self._lock = None
 
@@ -167,7 +144,7 @@ class Up:
         await self.stop()
 
     def _take_home(self) -> None:
-        path = _lock_path(self._home)
+        path = up_record.lock_path(self._home)
         self._lock = try_lock(path)
         if self._lock is None:
             holder = path.read_text().strip() or "unknown"
@@ -183,7 +160,7 @@ class Up:
 
         On Linux the kernel has done so already.
         """
-        record = _read_record(self._home)
+        record = up_record.read(self._home)
         for name, child in (record.children if record else {}).items():
             if processes.lives(child):
                 self._say(f"Ending the {name} that a killed `up` left (process {child.pid}).")
@@ -277,12 +254,8 @@ class Up:
         started = [(c.name, c.process) for c in self._children if c.process is not None]
         children = {name: processes.identify(process.pid) for name, process in started}
         living = {name: child for name, child in children.items() if child is not None}
-        record = _Record(us, self._temporal_address, self._api_url, living)
-        path = _record_path(self._home)
-        part = path.with_suffix(".part")
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(asdict(record)))
-        part.replace(path)
+        record = Record(us, self._temporal_address, self._api_url, living)
+        up_record.write(self._home, record)
 
 
 class _Child(Protocol):
@@ -364,14 +337,6 @@ class _Program:
             await processes.end(self.process, STOP_SECONDS)
 
 
-@dataclass(frozen=True)
-class _Record:
-    up: Identity
-    temporal_address: str | None
-    api_url: str | None
-    children: dict[str, Identity]
-
-
 def child_environment(settings: Settings, temporal_address: str) -> dict[str, str]:
     """Our environment, with what flags and `config.toml` set as variables.
 
@@ -401,20 +366,3 @@ def _check(settings: Settings) -> None:
 
 def _told(code: int | None) -> str:
     return f"signal {-code}" if code is not None and code < 0 else f"code {code}"
-
-
-def _lock_path(home: Path) -> Path:
-    return home / "run" / "up.lock"
-
-
-def _record_path(home: Path) -> Path:
-    return home / "run" / "up.json"
-
-
-def _read_record(home: Path) -> _Record | None:
-    try:
-        raw = json.loads(_record_path(home).read_text())
-        children = {name: Identity(**child) for name, child in raw["children"].items()}
-        return _Record(Identity(**raw["up"]), raw["temporal_address"], raw["api_url"], children)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

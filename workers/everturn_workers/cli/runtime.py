@@ -12,6 +12,7 @@ from everturn.views import SessionView
 from everturn_workers.cli.options import workspace_of
 from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
+from everturn_workers.up_record import running
 
 STARTING_SECONDS = 60.0
 
@@ -78,8 +79,6 @@ async def opened(
 
 async def _running(settings: Settings) -> str | None:
     """Where the API of the `up` on this home listens; waits while that is starting."""
-    from everturn_workers.supervisor import running
-
     give_up = time.monotonic() + STARTING_SECONDS
     while (up := running(settings.home)) is not None:
         if up.api_url is not None:
