@@ -1,8 +1,14 @@
 """What is long is left out unless it is asked for: `make faults` runs it. Tests that carry rows of
 the list of features are marked so: `make features` runs them."""
 
+import signal
+
 import pytest
 from rows import rows_of
+
+# A shell that starts the tests in the background has them, and whatever they start, ignore
+# SIGINT, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

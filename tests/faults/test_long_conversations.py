@@ -201,7 +201,9 @@ async def test_two_thousand_steps_under_a_window_of_32k_take_no_more_at_their_en
     assert late < early * 1.3
 
 
-@pytest.mark.parametrize(("side", "asked"), [("after", 1), ("before", 2)])
+@pytest.mark.parametrize(
+    ("side", "asked"), [("after", 1), pytest.param("before", 2, marks=pytest.mark.long)]
+)
 async def test_a_summary_that_is_committed_is_not_paid_for_again_after_a_kill(
     tmp_path: Path, temporal: Path, preloaded: Preloaded, side: str, asked: int
 ) -> None:

@@ -22,7 +22,9 @@ SCRIPT = {
 }
 
 
-@pytest.mark.parametrize(("side", "asked"), [("after", 1), ("before", 2)])
+@pytest.mark.parametrize(
+    ("side", "asked"), [("after", 1), pytest.param("before", 2, marks=pytest.mark.long)]
+)
 async def test_R17_a_worker_that_is_killed_in_a_consolidation_pays_once(
     tmp_path: Path, temporal: Path, preloaded: Preloaded, side: str, asked: int
 ) -> None:

@@ -94,7 +94,7 @@ async def interrupted(system: System) -> None:
 ALL = ("stream.1", "slow.slow", "charge.charged")
 
 
-@pytest.mark.parametrize("placement", ["inline", "queued"])
+@pytest.mark.parametrize("placement", [pytest.param("inline", marks=pytest.mark.long), "queued"])
 async def test_a_worker_that_is_told_to_end_hands_its_calls_over(
     start_system: StartSystem, placement: str
 ):
@@ -166,7 +166,12 @@ async def test_a_command_ends_with_the_worker_that_runs_it(
 
 
 @pytest.mark.parametrize(
-    ("tool", "placement"), [("fatal", "inline"), ("fatal", "queued"), ("interrupt", "queued")]
+    ("tool", "placement"),
+    [
+        ("fatal", "inline"),
+        pytest.param("fatal", "queued", marks=pytest.mark.long),
+        ("interrupt", "queued"),
+    ],
 )
 async def test_a_tool_that_ends_its_worker_is_given_up_and_its_turn_goes_on(
     start_system: StartSystem, tool: str, placement: str

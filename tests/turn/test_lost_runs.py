@@ -84,11 +84,14 @@ async def test_turns_that_wait_for_long_keep_no_lost_one_from_being_adopted(
 
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
+@pytest.mark.parametrize(
+    "races", [pytest.param(25, id="200"), pytest.param(125, id="1000", marks=pytest.mark.long)]
+)
 async def test_signals_that_land_while_a_turn_completes_repeat_and_lose_nothing(
-    made: Bench,
+    made: Bench, races: int
 ) -> None:
-    """A message is sent at the moment at which the turn before ends, a thousand times."""
-    sessions, races = 8, 125
+    """A message is sent at the moment at which the turn before ends, in eight sessions."""
+    sessions = 8
     gateway = scripted(says("ok"))
     sent: dict[str, list[str]] = {}
 
