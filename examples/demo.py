@@ -31,7 +31,8 @@ from everturn.events import Event
 from everturn.reading import TurnResult
 from everturn_workers import fetch, processes
 from everturn_workers.settings import Settings
-from everturn_workers.supervisor import Up, running
+from everturn_workers.supervisor import Up
+from everturn_workers.up_record import running
 
 WORKSPACE = Path(__file__).with_name("demo")
 TASK = "Orders failed this morning. Do what the notes of the incident ask for, then tell me."
