@@ -112,9 +112,11 @@ async def test_a_crowd_is_paced_and_starves_nobody(
     per_second: int,
     declared: bool,
 ) -> None:
-    small = [SessionKey("small", f"s{number}") for number in range(few)]
-    large = [SessionKey("large", f"l{number}") for number in range(many)]
-    tool = SessionKey("tools", "tool")
+    # Tests share a server, and a run that another left open must not be taken for one of these.
+    own = tmp_path.name
+    small = [SessionKey(f"small-{own}", f"s{number}") for number in range(few)]
+    large = [SessionKey(f"large-{own}", f"l{number}") for number in range(many)]
+    tool = SessionKey(f"tools-{own}", "tool")
     everybody = [*large, *small]
     random.Random(1).shuffle(everybody)
     limits = {"provider_limits": {"*": {"requests_per_second": per_second}}} if declared else {}

@@ -76,6 +76,8 @@ class Workbench:
         self._runtime = runtime
         self._front = front
         self._workspace = workspace
+        # On a shared server, sessions of one name must not be taken for each other's.
+        self._tenant = f"test-{uuid4().hex}"
 
     async def run(
         self,
@@ -89,7 +91,7 @@ class Workbench:
 
         Raises TimeoutError where that takes longer than `seconds`.
         """
-        key = SessionKey("default", session or uuid4().hex)
+        key = SessionKey(self._tenant, session or uuid4().hex)
         folder = load(self._workspace)
         await self._runtime.store.create_session(
             key, SessionSettings(str(folder.path), str(folder.working_dir))
