@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import everturn.context.window as windows
 from everturn.agents import AgentSpec
-from everturn.context.compose import Context
+from everturn.context.compose import Context, side_request
 from everturn.context.cuts import Extent
 from everturn.context.window import Frame
 from everturn.messages import (
@@ -17,7 +17,6 @@ from everturn.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
-    user_text,
 )
 
 SUMMARY_TOKENS_MAX = 20_000
@@ -139,17 +138,8 @@ def summary_request(
         window - windows.reserved(window, tokens_max) - len(SYSTEM + PROMPT) // CHARACTERS_A_TOKEN
     )
     told = transcript(messages, max(0, int(0.9 * room)) * CHARACTERS_A_TOKEN)
-    return Context(
-        model=model,
-        system=SYSTEM,
-        messages=(user_text(f"<conversation>\n{told}\n</conversation>\n\n{PROMPT}"),),
-        tools=(),
-        base_url=spec.agent.base_url,
-        api_key_variable=spec.agent.api_key_variable,
-        tokens_max=tokens_max,
-        tool_role=spec.agent.tool_role,
-        stall_seconds=spec.agent.stall_seconds,
-    )
+    text = f"<conversation>\n{told}\n</conversation>\n\n{PROMPT}"
+    return side_request(spec.agent, model, SYSTEM, text, tokens_max)
 
 
 def transcript(messages: Sequence[AnyMessage], characters_max: int) -> str:

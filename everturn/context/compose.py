@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
-from everturn.agents import AgentSpec, ToolSpec
+from everturn.agents import Agent, AgentSpec, ToolSpec
 from everturn.context.conversation import Conversation
 from everturn.context.layers import join, render
 from everturn.context.results import within_budget
-from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage
+from everturn.messages import AssistantMessage, Frozen, ToolMessage, UserMessage, user_text
 from everturn.profile import SUMMARY
 
 
@@ -74,3 +74,20 @@ def with_summary(
         return texts
     layers = [layer for layer in spec.profile.recipe.layers if layer.source == SUMMARY]
     return {**texts, **{layer.id: render(layer, [{"text": summary}]) for layer in layers}}
+
+
+def side_request(agent: Agent, model: str, system: str, text: str, tokens_max: int) -> Context:
+    """What is asked of `model` beside a conversation: a summary of it, or what to remember."""
+    return Context(
+        model=model,
+        system=system,
+        messages=(user_text(text),),
+        tools=(),
+        base_url=agent.base_url,
+        # Another provider's model is sent no key of the agent's own.
+        api_key_variable=agent.key_variable_of(model),
+        tokens_max=tokens_max,
+        tool_role=agent.tool_role,
+        stream=agent.stream,
+        stall_seconds=agent.stall_seconds,
+    )

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pydantic import Field, TypeAdapter, ValidationError
 
 from everturn.agents import AgentSpec
-from everturn.context.compose import Context
+from everturn.context.compose import Context, side_request
 from everturn.memory import FACT_CHARACTERS_MAX
-from everturn.messages import AssistantMessage, Frozen, user_text
+from everturn.messages import AssistantMessage, Frozen
 
 SHOWN_TOKENS_MAX = 20_000
 """What one consolidation shows to a model: the oldest facts that fit."""
@@ -70,17 +70,9 @@ def oldest(facts: Sequence[Told]) -> list[Told]:
 def consolidation_request(spec: AgentSpec, model: str, facts: Sequence[Told]) -> Context:
     """The request for a smaller set in place of `facts`."""
     listed = "\n".join(f"{fact.n}. {fact.text}" for fact in facts)
-    return Context(
-        model=model,
-        system=SYSTEM,
-        messages=(user_text(f"<facts>\n{listed}\n</facts>\n\n{PROMPT}"),),
-        tools=(),
-        base_url=spec.agent.base_url,
-        api_key_variable=spec.agent.api_key_variable,
-        tokens_max=max(256, sum(fact.tokens for fact in facts)),
-        tool_role=spec.agent.tool_role,
-        stall_seconds=spec.agent.stall_seconds,
-    )
+    text = f"<facts>\n{listed}\n</facts>\n\n{PROMPT}"
+    tokens_max = max(256, sum(fact.tokens for fact in facts))
+    return side_request(spec.agent, model, SYSTEM, text, tokens_max)
 
 
 def merged_facts(message: AssistantMessage, facts: Sequence[Told]) -> list[Merged]:

@@ -177,3 +177,14 @@ def test_a_long_summary_is_bounded() -> None:
     assert summary_tokens_max(32_000) == 4_000
     assert bounded("abc", 3) == "abc"
     assert bounded("abcd", 3) == "abc\n\n[truncated]"
+
+
+def test_a_summary_is_asked_for_as_the_agent_asks_and_with_no_key_of_another_provider() -> None:
+    given = {"model": "openai/x", "api_key_variable": "OWN_KEY", "stream": False}
+    spec = AgentSpec(agent=Agent.model_validate(given), workspace="/w", working_dir="/w")
+
+    own = summary_request(spec, 100_000, [user_text("hello")], "openai/small")
+    other = summary_request(spec, 100_000, [user_text("hello")], "anthropic/small")
+
+    assert (own.stream, own.api_key_variable) == (False, "OWN_KEY")
+    assert (other.stream, other.api_key_variable) == (False, None)

@@ -103,7 +103,8 @@ _KNOWN = Statement(
 
 def content_key(request: Context) -> str:
     """Equal for requests that are equal in all that a model is sent."""
-    sent = request.model_dump_json(exclude={"stall_seconds", "tool_role", "cached", "steady"})
+    how = {"stall_seconds", "tool_role", "cached", "steady", "stream"}
+    sent = request.model_dump_json(exclude=how)
     return hashlib.sha256(sent.encode("utf-8", "replace")).hexdigest()
 
 
