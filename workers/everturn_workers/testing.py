@@ -132,7 +132,7 @@ class Workbench:
 
 @asynccontextmanager
 async def server() -> AsyncIterator[str]:
-    """A Temporal server of its own; yields its address. Several workbenchs can share it."""
+    """A Temporal server of its own; yields its address. Several workbenches can share it."""
     with tempfile.TemporaryDirectory(prefix="everturn-server-") as folder:
         binary = fetch.fetch(lambda line: print(line, file=sys.stderr))
         started = await start_server(binary, prepare(Path(folder)))

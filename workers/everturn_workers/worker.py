@@ -47,7 +47,13 @@ from everturn_workers.discreet import Discreet, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
-from everturn_workers.runtime import TOKENS_OF, Runtime, count_text, open_runtime
+from everturn_workers.runtime import (
+    TOKENS_OF,
+    Runtime,
+    count_text,
+    count_tokens,
+    open_runtime,
+)
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
 from everturn_workflows.consolidation import Consolidation
@@ -219,7 +225,7 @@ def _activities(
         runtime.events,
         gateways,
         prices.cost_usd,
-        lambda message: tokens.count_message(message, TOKENS_OF),
+        count_tokens,
         gatherer,
         candidates,
         placements,
@@ -235,7 +241,7 @@ def _activities(
         prices.cost_usd,
         frames,
         gatherer,
-        lambda text: tokens.count_text(text, TOKENS_OF),
+        count_text,
         watch,
         admission,
         instance,

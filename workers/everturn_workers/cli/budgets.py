@@ -1,6 +1,5 @@
 """Budgets: budget set, list, raise, deny."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -145,15 +144,9 @@ def _asked(
     ask: "Callable[[Client], Coroutine[None, None, T]]", port: int | None, home: Path | None
 ) -> T:
     """What the runtime answers."""
-    from everturn_workers.cli.runtime import reached
+    from everturn_workers.cli.runtime import asked
 
-    settings = options.read(port=port, home=home)
-
-    async def asked() -> T:
-        async with reached(settings) as client:
-            return await ask(client)
-
-    return asyncio.run(asked())
+    return asked(ask, options.read(port=port, home=home))
 
 
 def _show(views: "list[BudgetView]", json: bool) -> None:

@@ -1,9 +1,8 @@
 """Folders that agents search: knowledge add, list, query, remove."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +12,6 @@ if TYPE_CHECKING:
     from everturn.client import Client
     from everturn.views import KnowledgeView, PassagePage
     from everturn_workers.settings import Settings
-
-T = TypeVar("T")
 
 LOOK_SECONDS = 0.3
 SKIPPED_SHOWN = 10
@@ -47,6 +44,7 @@ def add_folder(
 ) -> None:
     """Have a folder searched, and wait until it is read; it is read again when it changes."""
     from everturn.views import NewKnowledge
+    from everturn_workers.cli.runtime import asked
 
     settings = options.read(port=port, home=home, workspace=workspace)
     at = _workspace(settings)
@@ -60,7 +58,7 @@ def add_folder(
             view = next((one for one in found if one.name == view.name), view)
         return view
 
-    _show([_asked(added, settings)], json)
+    _show([asked(added, settings)], json)
 
 
 def list_knowledge(
@@ -70,9 +68,11 @@ def list_knowledge(
     json: options.Json = False,
 ) -> None:
     """What can be searched, and what of it was left out."""
+    from everturn_workers.cli.runtime import asked
+
     settings = options.read(port=port, home=home, workspace=workspace)
     at = _workspace(settings)
-    _show(_asked(lambda client: client.knowledge(workspace=at), settings), json)
+    _show(asked(lambda client: client.knowledge(workspace=at), settings), json)
 
 
 def query_knowledge(
@@ -85,6 +85,7 @@ def query_knowledge(
     json: options.Json = False,
 ) -> None:
     """The passages that fit best, with their files and lines."""
+    from everturn_workers.cli.runtime import asked
     from everturn_workers.cli.show import print_json, printable
 
     settings = options.read(port=port, home=home, workspace=workspace)
@@ -93,7 +94,7 @@ def query_knowledge(
     async def found(client: "Client") -> "PassagePage":
         return await client.query_knowledge(query, name=name, limit=limit, workspace=at)
 
-    answer = _asked(found, settings)
+    answer = asked(found, settings)
     for passage in answer.passages:
         if json:
             print_json(passage.model_dump())
@@ -114,9 +115,11 @@ def remove_knowledge(
     home: options.Home = None,
 ) -> None:
     """Search a folder no more; its files stay where they are."""
+    from everturn_workers.cli.runtime import asked
+
     settings = options.read(port=port, home=home, workspace=workspace)
     at = _workspace(settings)
-    _asked(lambda client: client.remove_knowledge(name, workspace=at), settings)
+    asked(lambda client: client.remove_knowledge(name, workspace=at), settings)
     typer.echo(f"Knowledge {name} is searched no more.", err=True)
 
 
@@ -154,14 +157,3 @@ def _show(views: "list[KnowledgeView]", json: bool) -> None:
 
 def _workspace(settings: "Settings") -> str:
     return str(options.workspace_of(settings, Path.cwd()))
-
-
-def _asked(ask: "Callable[[Client], Coroutine[None, None, T]]", settings: "Settings") -> T:
-    """What the runtime answers."""
-    from everturn_workers.cli.runtime import reached
-
-    async def asked() -> T:
-        async with reached(settings) as client:
-            return await ask(client)
-
-    return asyncio.run(asked())

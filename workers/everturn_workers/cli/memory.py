@@ -1,10 +1,8 @@
 """What is remembered: memory list, add, forget."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
     from everturn.memory import FactScope
     from everturn.views import FactView
     from everturn_workers.settings import Settings
-
-T = TypeVar("T")
 
 OfSession = Annotated[
     str | None, typer.Option("--of", metavar="SESSION", help="Facts of this session.")
@@ -52,6 +48,7 @@ def list_facts(
     json: options.Json = False,
 ) -> None:
     """The facts of a session, of the user or of the workspace; by default of the last two."""
+    from everturn_workers.cli.runtime import asked
     from everturn_workers.cli.sessions import new_table, one_line, print_table
     from everturn_workers.cli.show import print_json
 
@@ -62,7 +59,7 @@ def list_facts(
     async def found(client: "Client") -> "list[FactView]":
         return await client.facts(scope, session=session, workspace=folder, replaced=replaced)
 
-    facts = _asked(found, settings)
+    facts = asked(found, settings)
     if json:
         for fact in facts:
             print_json(fact.model_dump())
@@ -91,12 +88,13 @@ def add_fact(
 ) -> None:
     """Have a fact remembered."""
     from everturn.views import NewFact
+    from everturn_workers.cli.runtime import asked
 
     settings = options.read(port=port, home=home, workspace=workspace)
     scope = _scope(session, user, project)
     folder = _workspace(settings) if project else None
     fact = NewFact(scope=scope, text=text, session=session, workspace=folder)
-    kept = _asked(lambda client: client.add_fact(fact), settings)
+    kept = asked(lambda client: client.add_fact(fact), settings)
     typer.echo(f"Remembered as {kept.scope} fact {kept.n}.", err=True)
 
 
@@ -110,10 +108,12 @@ def forget_fact(
     home: options.Home = None,
 ) -> None:
     """Forget a fact for good, with all that it stands for."""
+    from everturn_workers.cli.runtime import asked
+
     settings = options.read(port=port, home=home, workspace=workspace)
     scope = _scope(session, user, project)
     folder = _workspace(settings) if project else None
-    _asked(
+    asked(
         lambda client: client.forget_fact(scope, fact, session=session, workspace=folder), settings
     )
     typer.echo(f"Forgot {scope} fact {fact}.", err=True)
@@ -138,14 +138,3 @@ def _text(fact: "FactView") -> "Text":
 
     by = "" if fact.replaced_by is None else f" [in fact {fact.replaced_by}]"
     return Text(printable(" ".join(fact.text.split())) + by)
-
-
-def _asked(ask: "Callable[[Client], Coroutine[None, None, T]]", settings: "Settings") -> T:
-    """What the runtime answers."""
-    from everturn_workers.cli.runtime import reached
-
-    async def asked() -> T:
-        async with reached(settings) as client:
-            return await ask(client)
-
-    return asyncio.run(asked())

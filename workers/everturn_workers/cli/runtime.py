@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from everturn.client import Client
 from everturn.errors import RuntimeUnavailable, UnknownSession
@@ -15,6 +16,18 @@ from everturn_workers.settings import Settings
 from everturn_workers.up_record import running
 
 STARTING_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+def asked(ask: Callable[[Client], Coroutine[None, None, T]], settings: Settings) -> T:
+    """What the runtime answers."""
+
+    async def answer() -> T:
+        async with reached(settings) as client:
+            return await ask(client)
+
+    return asyncio.run(answer())
 
 
 @asynccontextmanager
