@@ -5,8 +5,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 import sqlalchemy as sa
@@ -151,60 +153,72 @@ async def test_a_commit_is_on_disk_and_in_write_ahead_mode(db: SqliteDatabase) -
     assert await db.read(look) == ["wal", 2, 1]
 
 
-BUSY = """
-import asyncio, sys, time
+WRITER = """
+import asyncio, sys
 from pathlib import Path
 import sqlalchemy as sa
 from everturn_activities.store.database import SqliteDatabase
 
-async def main(path, name, writers):
+async def main(path, name, writers, wanted):
     db = SqliteDatabase(Path(path), lambda keys: None)
+    loop, done = asyncio.get_running_loop(), 0
+    told = loop.run_in_executor(None, sys.stdin.read)
     print("ready", flush=True)
-    sys.stdin.readline()
-    done, until = 0, time.monotonic() + 1.5
     async def work():
         nonlocal done
-        while time.monotonic() < until:
+        while done < wanted and not told.done():
             await db.write(lambda tx: tx.connection.execute(
                 sa.text("INSERT INTO busy VALUES (:n)"), {"n": name}))
             done += 1
+            if done == 1:
+                print("writing", flush=True)
     await asyncio.gather(*(work() for _ in range(writers)))
     await db.close()
     print(done, flush=True)
+    await told
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
 """
+
+
+@contextmanager
+def writer(path: Path, name: str, *, writers: int, wanted: int) -> Iterator[IO[str]]:
+    """A process that writes until `wanted` rows are there or it is told to end; its output."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name, str(writers), str(wanted)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == "writing\n"
+        yield process.stdout
+        process.stdin.close()
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
 
 
 def test_a_busy_process_does_not_starve_another_one(tmp_path: Path) -> None:
     """Protocol detail 7: one writer with 32 changes at a time, another with one."""
     path = tmp_path / "store.db"
-    with sqlite3.connect(path) as made:
+    with closing(sqlite3.connect(path)) as made:
         made.execute("CREATE TABLE busy (n TEXT)")
-    made.close()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", BUSY, str(path), name, str(writers)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for name, writers in (("crowd", 32), ("single", 1))
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        outputs = [process.communicate(timeout=60) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    crowd, single = (int(output) for output, _ in outputs)
-    # Each commit of the crowd carries up to 32 changes; the single writer gets its turns.
-    assert single > crowd / 32 / 20, (crowd, single)
-    assert single > 20, (crowd, single)
+
+    def rows(name: str) -> int:
+        with closing(sqlite3.connect(path)) as look:
+            return int(look.execute("SELECT count(*) FROM busy WHERE n = ?", (name,)).fetchone()[0])
+
+    with writer(path, "crowd", writers=32, wanted=1_000_000):
+        before = rows("crowd")
+        with writer(path, "single", writers=1, wanted=25) as single:
+            assert single.readline() == "25\n"
+            written = rows("crowd") - before
+    # A commit of the crowd carries up to 32 changes; the single writer gets its turns between.
+    assert written / 32 < 25 * 20, written
