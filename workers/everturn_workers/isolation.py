@@ -1,13 +1,18 @@
 """The sandbox that workflow code runs in.
 
-Only `everturn_workflows` is imported anew for each run; the floors below are passed
-through, and do nothing but hand over data when workflow code imports them.
+Only `everturn_workflows` is imported anew for each run, from the code that the process
+began with; the floors below are passed through, and do nothing but hand over data when
+workflow code imports them.
 """
 
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 from temporalio.worker.workflow_sandbox._runner import _Instance
+
+from everturn_workers.kept_code import KeptCode
+
+_KEPT = KeptCode("everturn_workflows")
 
 
 class _ContextFreeInstance(_Instance):
@@ -27,6 +32,7 @@ class _ContextFreeInstance(_Instance):
 
 class _Runner(SandboxedWorkflowRunner):
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        _KEPT.install()
         return _ContextFreeInstance(det, self.runner_class, self.restrictions)
 
 
