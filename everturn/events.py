@@ -18,6 +18,7 @@ EventType = Literal[
     "superseded",  # kind; watchers drop the deltas of this step's earlier attempts
     "step_finished",  # stop, calls, usage, cost_usd, duration_seconds
     "tool_started",  # call_id, index, name, arguments (a preview)
+    "tool_output",  # call_id, index, name, text (a piece of what a running call says)
     "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
     "cancel_accepted",  # target
     "budget_asked",  # approval, budget, unit, limit, spent, text: the turn waits for a person

@@ -12,7 +12,10 @@ ToolState = Literal["asked", "running", "done", "failed"]
 
 @dataclass
 class ToolReading:
-    """A tool call as far as it is known; `arguments` is JSON text, whole once the step ended."""
+    """A tool call as far as it is known; `arguments` is JSON text, whole once the step ended.
+
+    `output` is what the attempt under way has said so far, `text` the beginning of its result.
+    """
 
     call_id: str
     name: str
@@ -20,6 +23,8 @@ class ToolReading:
     state: ToolState = "asked"
     text: str = ""
     duration_seconds: float | None = None
+    attempt: int = 0
+    output: str = ""
 
 
 @dataclass
@@ -103,6 +108,8 @@ class Transcript:
                 self._step(event).model = event.body.get("model")
             case "step_finished":
                 self._finish(event)
+            case "tool_output":
+                return self._output(event)
             case "tool_started" | "tool_finished":
                 self._tool(event)
             case "turn_finished":
@@ -156,11 +163,19 @@ class Transcript:
         call = self._call(self._step(event), event.body)
         if event.type == "tool_started":
             call.state = "running"
+            call.attempt, call.output = event.attempt, ""
             call.arguments = str(event.body.get("arguments", call.arguments))
         else:
             call.state = "failed" if event.body.get("failed") else "done"
             call.text = event.body.get("text", "")
             call.duration_seconds = event.body.get("duration_seconds")
+
+    def _output(self, event: Event) -> bool:
+        call = self._call(self._step(event), event.body)
+        if event.attempt < call.attempt or call.state in ("done", "failed"):
+            return False
+        call.output += event.body.get("text", "")
+        return True
 
     def _call(self, step: StepReading, body: dict[str, Any]) -> ToolReading:
         call_id = body["call_id"]

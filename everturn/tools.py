@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
+from everturn.commands import NO_LIMITS_SET, CommandLimits, Progress, unseen
+
 Effect = Literal["pure", "idempotent", "keyed", "once"]
 """What running a call twice would do.
 
@@ -47,6 +49,11 @@ class ToolContext:
     attempt: int = 1
     unsafe_commands: bool = False
     """The operator allows commands to run outside of a sandbox."""
+    command_limits: CommandLimits = NO_LIMITS_SET
+    """What a command of the call may use."""
+    progress: Progress = field(default=unseen, compare=False, repr=False)
+    """Shows a piece of output to whoever watches the session, before the call has ended. It may
+    be called from any thread; what it was given is kept where the call is cancelled."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from everturn_activities.calling import caller
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.store import HookEnd, HookInterrupted, Store
+from everturn_activities.tool_output import UNTIL_THEN
 
 OWNER_GRACE_SECONDS = 10.0
 """How long past its time-out the hook of a paused worker is waited for."""
@@ -72,7 +73,7 @@ class HookActivities:
             running = self._command(spec, hook)
             code, output = await self._watch.guard(key, turn, running)
         except ToolFailed as error:
-            reason = str(error).partition(" Its output until then:")[0]
+            reason = str(error).partition(f" {UNTIL_THEN}")[0]
             return HookEnd(None, "", NOT_RUN.format(hook=hook.shown, reason=reason))
         except TurnCancelled:
             return HookEnd(None, "", CANCELLED.format(hook=hook.shown))

@@ -1,21 +1,18 @@
 """Commands in bubblewrap: no network, no privileges, nothing of the host but one folder."""
 
-import fcntl
 import functools
 import os
 import shutil
-import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everturn.errors import ToolFailed
+from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn_activities import seccomp
-from everturn_activities.paths import protected_parts
+from everturn_activities.masks import Bind, masked
 
 INSIDE = "/work"
 """Where a command finds the working folder."""
@@ -26,9 +23,6 @@ _HOME, _SCRATCH = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108
 _PROBE_SECONDS = 10.0
 # What programs look up outside of /usr; the rest of /etc stays out of sight.
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
-# Which protected paths are files; any other that does not exist is masked as a folder.
-_FILES = ("everturn.toml", ".mcp.json", "config")
-_LOCK_TRIES = 50
 
 
 @dataclass(frozen=True)
@@ -39,21 +33,6 @@ class SandboxStatus:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class CommandLimits:
-    """What one command may use; memory, file size and CPU time hold for each process.
-
-    The kernel does not count the processes of root, so a worker should not run as root.
-    """
-
-    memory_bytes: int = 4 << 30
-    file_bytes: int = 1 << 30
-    cpu_seconds: int = 600
-    processes: int = 256
-    open_files: int = 1024
-    scratch_bytes: int = 256 << 20
-
-
 @functools.cache
 def probe() -> SandboxStatus:
     """Try the sandbox once a process, by running `true` in it."""
@@ -62,7 +41,7 @@ def probe() -> SandboxStatus:
     for program, package in (("bwrap", "bubblewrap"), ("prlimit", "util-linux")):
         if shutil.which(program) is None:
             return SandboxStatus(False, f"{program} is not on PATH (install {package})")
-    arguments = _bwrap(CommandLimits(), binds=(), filter_descriptor=None)
+    arguments = _bwrap(NO_LIMITS_SET, binds=(), filtered=None)
     try:
         done = subprocess.run(  # noqa: S603
             [*arguments, "/bin/sh", "-c", ":"],
@@ -81,44 +60,51 @@ def probe() -> SandboxStatus:
 
 @dataclass(frozen=True)
 class Invocation:
-    """A command line, and the descriptors that its process inherits."""
+    """A command line, and the descriptors that its process inherits.
+
+    `about` is a file in which bwrap writes who runs in the sandbox; None outside of any.
+    """
 
     arguments: tuple[str, ...]
-    descriptors: tuple[int, ...]
+    descriptors: tuple[int, ...] = ()
+    about: int | None = None
 
 
 @contextmanager
 def sandboxed(
-    command: str,
+    arguments: Sequence[str],
     working_dir: Path,
     protected: Sequence[Path] = (),
-    limits: CommandLimits = CommandLimits(),
+    limits: CommandLimits = NO_LIMITS_SET,
 ) -> Iterator[Invocation]:
-    """How to run `command` by `sh -c` in the sandbox; for the length of the block.
+    """How to run a program with its arguments in the sandbox; for the length of the block.
 
     `protected` paths are read-only inside. One that does not exist would let a command create
     it, so an empty placeholder takes its place while commands run.
     """
     root = working_dir.resolve()
-    with _filter_descriptor() as filter_descriptor, _masked(root, protected) as binds:
-        arguments = _bwrap(limits, (("--bind", root, ""), *binds), filter_descriptor)
-        inner = ("prlimit", f"--nproc={limits.processes}", "--", "/bin/sh", "-c", command)
-        yield Invocation(
-            (*arguments, *inner), () if filter_descriptor is None else (filter_descriptor,)
-        )
+    with ExitStack() as stack:
+        binds = stack.enter_context(masked(root, protected))
+        about = _memory("everturn-about")
+        stack.callback(os.close, about)
+        descriptors = [about]
+        filtered = None
+        if (program := seccomp.program()) is not None:
+            filtered = _memory("everturn-seccomp", program)
+            stack.callback(os.close, filtered)
+            descriptors.append(filtered)
+        outer = _bwrap(limits, (("--bind", root, ""), *binds), filtered)
+        inner = ("--info-fd", str(about), "prlimit", f"--nproc={limits.processes}", "--")
+        yield Invocation((*outer, *inner, *arguments), tuple(descriptors), about)
 
 
-Bind = tuple[str, Path, str]
-"""A bwrap option, the host's path, and the path below the working folder."""
-
-
-def _bwrap(
-    limits: CommandLimits, binds: Sequence[Bind], filter_descriptor: int | None
-) -> list[str]:
+def _bwrap(limits: CommandLimits, binds: Sequence[Bind], filtered: int | None) -> list[str]:
     arguments = [
         "prlimit",
-        f"--as={limits.memory_bytes}",
-        f"--cpu={limits.cpu_seconds}",
+        # Of what can be written to, not of addresses: Node reserves those by the terabyte.
+        f"--data={limits.memory_bytes}",
+        # First a signal that says why, then the end.
+        f"--cpu={limits.cpu_seconds}:{limits.cpu_seconds + 5}",
         f"--fsize={limits.file_bytes}",
         f"--nofile={limits.open_files}",
         "--core=0",
@@ -139,8 +125,8 @@ def _bwrap(
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     if binds:
         arguments += ["--chdir", INSIDE]
-    if filter_descriptor is not None:
-        arguments += ["--seccomp", str(filter_descriptor)]
+    if filtered is not None:
+        arguments += ["--seccomp", str(filtered)]
     return arguments
 
 
@@ -158,114 +144,9 @@ def _system_binds() -> tuple[str, ...]:
     return tuple(arguments)
 
 
-@contextmanager
-def _filter_descriptor() -> Iterator[int | None]:
-    """A descriptor from which bwrap reads the system call filter."""
-    program = seccomp.program()
-    if program is None:
-        yield None
-        return
-    descriptor = os.memfd_create("everturn-seccomp")
-    try:
-        os.write(descriptor, program)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-_placeholders: set[Path] = set()
-"""Placeholders that this process created and has not removed."""
-
-
-@contextmanager
-def _masked(root: Path, protected: Sequence[Path]) -> Iterator[list[Bind]]:
-    """Binds that make the protected paths below `root` read-only.
-
-    The folder is locked by every command that runs in it, in any process, and placeholders
-    are removed by one that finds itself alone: removing one that is in use would unmask it.
-    """
-    paths = sorted(set(protected_parts(root, tuple(protected))[0]), key=len)
-    lock = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        _lock_shared(lock)
-        yield _binds(root, paths)
-    finally:
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove_placeholders(root)
-        os.close(lock)
-
-
-def _lock_shared(lock: int) -> None:
-    for _ in range(_LOCK_TRIES):
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return
-        # Another command is removing placeholders, which takes microseconds.
-        time.sleep(0.001)
-    raise ToolFailed(
-        "Commands are refused while another process holds a lock on the working folder;"
-        " end it, or try again later."
-    )
-
-
-def _binds(root: Path, paths: Sequence[tuple[str, ...]]) -> list[Bind]:
-    binds: list[Bind] = []
-    bound: set[tuple[str, ...]] = set()
-    for parts in paths:
-        if any(bind == "--ro-bind" and parts[: len(Path(at).parts)] == Path(at).parts
-               for bind, _, at in binds):  # fmt: skip
-            continue
-        for length in range(1 if parts else 0, len(parts) + 1):
-            prefix = parts[:length]
-            path = root.joinpath(*prefix)
-            mode = _mode(path, length == len(parts))
-            if mode is None:
-                break
-            if stat.S_ISLNK(mode):
-                raise ToolFailed(
-                    f"Commands are refused while {'/'.join(prefix)} is a symbolic link: the"
-                    " sandbox cannot protect it; put the real file or folder there."
-                )
-            final = length == len(parts) or path in _placeholders or not stat.S_ISDIR(mode)
-            if final:
-                binds.append(("--ro-bind", path, "/".join(prefix)))
-                break
-            if prefix not in bound:
-                # A mount point of its own: else the folder around the protected path could be
-                # renamed, and another put in its place.
-                binds.append(("--bind", path, "/".join(prefix)))
-                bound.add(prefix)
-    return binds
-
-
-def _mode(path: Path, last: bool) -> int | None:
-    """The mode of what is at `path`, after putting a placeholder where nothing is.
-
-    None where nothing is and nothing can be created, by a command neither.
-    """
-    with suppress(FileNotFoundError):
-        return path.lstat().st_mode
-    try:
-        if last and path.name in _FILES:
-            path.touch(mode=0o444, exist_ok=False)
-        else:
-            path.mkdir(mode=0o555)
-        _placeholders.add(path)
-    except FileExistsError:
-        pass
-    except OSError:
-        return None
-    return path.lstat().st_mode
-
-
-def _remove_placeholders(root: Path) -> None:
-    ours = [path for path in _placeholders if path.is_relative_to(root)]
-    for path in sorted(ours, key=lambda path: len(path.parts), reverse=True):
-        _placeholders.discard(path)
-        with suppress(OSError):
-            if path.is_dir():
-                path.rmdir()
-            elif path.stat().st_size == 0:
-                path.unlink()
+def _memory(name: str, content: bytes = b"") -> int:
+    """A descriptor of a file in memory."""
+    descriptor = os.memfd_create(name)
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,8 +1,10 @@
 """run_tools: the calls of one step, each run as its effect allows."""
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from temporalio import activity
@@ -24,6 +26,7 @@ from everturn_activities.store import (
     ToolInterrupted,
     ToolStarted,
 )
+from everturn_activities.tool_output import UNTIL_THEN, ToolOutput
 from everturn_activities.toolbox import (
     is_left_running,
     unknown_tool,
@@ -195,14 +198,24 @@ class ToolActivities:
         described = spec.tool(call.name)
         assert described is not None
         context = self._toolbox.context(spec, key, request.turn, request.step, call.index, attempt)
+        if described.quick:
+            ran = await self._toolbox.call(tool, described, call.arguments, call.malformed, context)
+            return ran.text, ran.failed
+        tell = functools.partial(
+            self._store.tell_output, key, request.turn, request.step, call.index, attempt
+        )
+        # A call without an intent row has not been told of yet.
+        output = ToolOutput(tell if attempt else None)
+        context = replace(context, progress=output.add)
         running = self._toolbox.call(tool, described, call.arguments, call.malformed, context)
         try:
-            if described.quick:
-                ran = await running
-            else:
-                ran = await self._watch.guard(key, request.turn, running)
+            ran = await self._watch.guard(key, request.turn, running)
         except TurnCancelled:
-            return LEFT_RUNNING if is_left_running(tool) else CANCELLED, True
+            said = output.text()
+            until_then = f" {UNTIL_THEN}\n{said}" if said else ""
+            return (LEFT_RUNNING if is_left_running(tool) else CANCELLED) + until_then, True
+        finally:
+            await output.stop()
         return ran.text, ran.failed
 
     def _refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:

@@ -1,19 +1,19 @@
 """The workspaces of a worker: what a turn runs under, and the tools that it calls."""
 
 import hashlib
-import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.hooks import Hook
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn_activities.builtin import builtins
 from everturn_activities.builtin.answer import answer
-from everturn_activities.builtin.command import ended
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
+from everturn_activities.running import run
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
 from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
@@ -25,8 +25,14 @@ FRESH_SECONDS = 1.0
 class Workspaces:
     """`Workspaces` and `Toolbox` of the activities, on the folders of this machine."""
 
-    def __init__(self, unsafe_commands: bool = False, services: Services = NO_SERVICES) -> None:
+    def __init__(
+        self,
+        unsafe_commands: bool = False,
+        services: Services = NO_SERVICES,
+        limits: CommandLimits = NO_LIMITS_SET,
+    ) -> None:
         self._unsafe_commands = unsafe_commands
+        self._limits = limits
         self._services = services
         self._loaded: dict[str, tuple[float, Workspace]] = {}
 
@@ -72,6 +78,7 @@ class Workspaces:
             protected=_protected(spec, working_dir),
             attempt=max(attempt, 1),
             unsafe_commands=self._unsafe_commands,
+            command_limits=self._limits,
             spec=spec,
             turn=turn,
             step=step,
@@ -97,8 +104,10 @@ class Workspaces:
             idempotency_key="",
             protected=_protected(spec, working_dir),
             unsafe_commands=self._unsafe_commands,
+            command_limits=self._limits,
         )
-        return await ended(shlex.join(hook.command), context, hook.timeout_seconds)
+        ended = await run(hook.command, context, hook.timeout_seconds)
+        return ended.code, ended.output
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))

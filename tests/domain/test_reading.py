@@ -71,6 +71,23 @@ def test_a_retried_tool_leaves_the_text_of_its_step():
     assert (step.tools["c"].state, step.tools["c"].text) == ("done", "2")
 
 
+def test_K28_what_a_running_tool_says_is_read_until_another_attempt_begins():
+    call = {"call_id": "c", "name": "run_command"}
+    told = events(
+        ("tool_started", 1, call),
+        ("tool_output", 1, {**call, "text": "old"}),
+        ("tool_started", 2, call),
+        ("tool_output", 2, {**call, "text": "one "}),
+        ("tool_output", 1, {**call, "text": "late"}),
+        ("tool_output", 2, {**call, "text": "two"}),
+        ("tool_finished", 2, {**call, "text": "exit code: 0", "duration_seconds": 0.1}),
+        ("tool_output", 2, {**call, "text": "late"}),
+    )
+    tool = read(told).steps[(1, 1)].tools["c"]
+
+    assert (tool.output, tool.text) == ("one two", "exit code: 0")
+
+
 def test_a_new_epoch_is_read_on_from_its_first_event():
     old = events(text(1, "one "))
     new = old[0].model_copy(update={"epoch": 2, "body": {"text": "two"}})

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from everturn import ToolFailed
-from everturn_activities import seccomp
-from everturn_activities.builtin import command as command_module
+from everturn_activities import running, seccomp
 from everturn_activities.sandbox import SandboxStatus, probe, sandboxed
 
 needs_sandbox = pytest.mark.skipif(not probe().available, reason=str(probe().reason))
@@ -25,7 +24,7 @@ needs_sandbox = pytest.mark.skipif(not probe().available, reason=str(probe().rea
 def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict]:
     """Changes of the context under which a command runs in the sandbox, or outside of any."""
     if request.param == "unsafe":
-        monkeypatch.setattr(command_module, "probe", lambda: SandboxStatus(False, "a test"))
+        monkeypatch.setattr(running, "probe", lambda: SandboxStatus(False, "a test"))
         yield {"unsafe_commands": True}
     elif probe().available:
         yield {}
@@ -268,7 +267,7 @@ def test_a_command_is_refused_where_it_could_not_keep_its_placeholders(folder):
         fcntl.flock(holder, fcntl.LOCK_EX)
         with (
             pytest.raises(ToolFailed, match="holds a lock on the working folder"),
-            sandboxed("true", folder),
+            sandboxed(("true",), folder),
         ):
             pass
     finally:

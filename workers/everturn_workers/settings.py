@@ -17,6 +17,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.errors import UsageError
 from everturn_activities.governor.limits import ProviderLimits
 
@@ -34,8 +35,8 @@ class Settings(BaseSettings):
     file in `home`; `redis_url` set shares the governor's state between machines.
     `provider_limits` are by provider: its address such as `api.openai.com`,
     its name such as `anthropic`, or `*`. `request_log` is a file that takes every request to
-    a model, whole. `placement` forces every call inline or queued;
-    `auto` decides by what is known of the call.
+    a model, whole. `command_limits` are what a command of an agent may use. `placement` forces
+    every call inline or queued; `auto` decides by what is known of the call.
     """
 
     model_config = SettingsConfigDict(env_prefix="EVERTURN_", extra="ignore")
@@ -59,6 +60,7 @@ class Settings(BaseSettings):
     history_events_max: int = Field(default=0, ge=0)
     redis_url: SecretStr | None = None
     provider_limits: dict[str, ProviderLimits] = Field(default_factory=dict)
+    command_limits: CommandLimits = NO_LIMITS_SET
 
     @property
     def store_url(self) -> str:
@@ -84,6 +86,12 @@ class Settings(BaseSettings):
         return init_settings, env_settings, file
 
 
+_OBJECTS = {
+    "provider_limits": '{"api.openai.com": {"requests_per_minute": 500}}',
+    "command_limits": '{"memory_bytes": 2147483648, "processes": 256}',
+}
+
+
 def read_settings(**flags: object) -> Settings:
     """The settings, flags that are None left to the other sources.
 
@@ -99,10 +107,10 @@ def read_settings(**flags: object) -> Settings:
         raise UsageError(
             f"Setting {name!r} is wrong: {first['msg']}; set {variable} or the flag."
         ) from None
-    except SettingsError:
+    except SettingsError as error:
+        name = "command_limits" if "command_limits" in str(error) else "provider_limits"
         raise UsageError(
-            "EVERTURN_PROVIDER_LIMITS is no JSON object such as"
-            ' {"api.openai.com": {"requests_per_minute": 500}}; mend or unset it.'
+            f"EVERTURN_{name.upper()} is no JSON object such as {_OBJECTS[name]}; mend or unset it."
         ) from None
     except ValueError as error:
         raise UsageError(f"config.toml cannot be read: {error}; mend or remove it.") from None

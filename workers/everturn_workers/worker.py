@@ -305,7 +305,7 @@ async def _serve(settings: Settings) -> None:
         client = await _connected(settings, stopping)
         if client is None:
             return
-        folders = Folders(settings.unsafe_commands, runtime.services)
+        folders = Folders(settings.unsafe_commands, runtime.services, settings.command_limits)
         instance = await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)
         )

@@ -446,6 +446,13 @@ class Store(Protocol):
         self, key: SessionKey, turn: int, step: int, index: int, epoch: int, caller: Caller,
         once: bool,
     ) -> ToolStarted | ToolInterrupted | ToolResult: ...  # fmt: skip
+    async def tell_output(
+        self, key: SessionKey, turn: int, step: int, index: int, attempt: int, n: int, text: str
+    ) -> None:
+        """Tell watchers the `n`th piece of what a call says while it runs; Fenced where the
+        attempt is over."""
+        ...
+
     async def complete_tools(
         self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
     ) -> None: ...

@@ -513,6 +513,13 @@ class SqlStore:
             lambda tx: tool_journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
         )
 
+    async def tell_output(
+        self, key: SessionKey, turn: int, step: int, index: int, attempt: int, n: int, text: str
+    ) -> None:
+        await self._database.write(
+            lambda tx: tool_journal.tell_output(tx, key, turn, step, index, attempt, n, text)
+        )
+
     async def complete_tools(
         self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
     ) -> None:

@@ -190,6 +190,30 @@ def begin_tool(
     return ToolStarted(attempt, call)
 
 
+def tell_output(
+    tx: Tx, key: SessionKey, turn: int, step: int, index: int, attempt: int, n: int, text: str
+) -> None:
+    """Tell the `n`th piece of what a running call says. Raises Fenced where it is over."""
+    session = LockedSession(tx, key)
+    session.demand_open(turn)
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    row = _CALL.one(tx.connection, at)
+    if row.attempt != attempt or row.state != "started":
+        raise Fenced(f"Attempt {attempt} of call {index} in turn {turn} step {step} is over.")
+    body = {"call_id": row.call_id, "index": index, "name": row.name, "text": text}
+    session.tell(
+        Draft(
+            id=f"turn/{turn}/step/{step}/call/{index}/attempt/{attempt}/output/{n}",
+            type="tool_output",
+            turn=turn,
+            step=step,
+            attempt=attempt,
+            body=body,
+        )
+    )
+    session.save()
+
+
 def complete_tools(
     tx: Tx,
     key: SessionKey,

@@ -83,6 +83,10 @@ class Page:
             case "tool_started":
                 call = self._tool(event)
                 self._say(f"{call.name} {_preview(call.arguments)}", "running", "cyan")
+            case "tool_output":
+                call = self._tool(event)
+                lines = body["text"].split("\n")
+                self._say(f"{call.name}: {_preview(_newest(lines))}", "says   ", "dim")
             case "tool_finished":
                 call = self._tool(event)
                 took = _seconds(call.duration_seconds or 0.0)
@@ -196,6 +200,11 @@ _WILL = {
     "rollback": "rolls the turn back.",
 }
 _OF_REPLIES = ("superseded", "text_delta", "thinking_delta", "tool_call_delta", "step_started")
+
+
+def _newest(lines: list[str]) -> str:
+    """The last line that says anything."""
+    return next((line for line in reversed(lines) if line.strip()), "")
 
 
 def consoles() -> tuple[Console, Console]:

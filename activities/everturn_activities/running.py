@@ -1,0 +1,197 @@
+"""Running a command to its end: within its limits, shown as it goes, leaving nothing behind."""
+
+import asyncio
+import codecs
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from everturn.commands import CommandLimits
+from everturn.errors import ToolFailed
+from everturn.tools import ToolContext
+from everturn_activities.capped import CappedOutput
+from everturn_activities.sandbox import Invocation, probe, sandboxed
+from everturn_activities.sandbox_watch import SandboxWatch
+from everturn_activities.tool_output import UNTIL_THEN
+
+WATCH_SECONDS = 0.1
+_KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended. `output` is what it wrote to stdout and stderr, long ones cut."""
+
+    code: int
+    output: str
+
+    def __str__(self) -> str:
+        return f"exit code: {self.code}\n{self.output}"
+
+
+async def run(arguments: Sequence[str], context: ToolContext, timeout_seconds: float) -> Ended:
+    """Run a program in the working folder. Raises ToolFailed where it does not come to its end.
+
+    It is never run outside of the sandbox, unless the operator allows that.
+    """
+    limits = context.command_limits
+    with ExitStack() as stack:
+        status = probe()
+        if status.available:
+            invocation = stack.enter_context(
+                sandboxed(arguments, context.working_dir, context.protected, limits)
+            )
+        elif context.unsafe_commands:
+            invocation = Invocation(tuple(arguments))
+        else:
+            raise ToolFailed(
+                f"Commands cannot run here: there is no sandbox, because {status.reason}. The"
+                " operator can mend that, or allow commands outside of any sandbox by"
+                " EVERTURN_UNSAFE_COMMANDS=1."
+            )
+        output = _Output(context.progress)
+        seconds = min(timeout_seconds, limits.seconds)
+        code = await _code(invocation, context.working_dir, output, seconds, limits)
+    return Ended(code, output.text() + _last_word(code, limits))
+
+
+def _last_word(code: int, limits: CommandLimits) -> str:
+    """Why the kernel ended the command, where it tells by a signal of its own."""
+    # A shell reports the signal that ended a command as 128 and its number.
+    ended_by = -code if code < 0 else code - 128
+    if ended_by == signal.SIGXCPU:
+        return f"\n[A process was ended: it used more than {limits.cpu_seconds} s of CPU time.]"
+    if ended_by == signal.SIGXFSZ:
+        return f"\n[A process was ended: its file grew beyond {limits.file_bytes} bytes.]"
+    return ""
+
+
+class _PassedError(Exception):
+    """A limit of the command is passed; the text is the end of a sentence."""
+
+
+class _Output(CappedOutput):
+    """Output that is shown as it comes, and kept as far as it is not too long."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        super().__init__()
+        self._progress = progress
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, data: bytes) -> None:
+        super().feed(data)
+        if text := self._decoder.decode(data):
+            self._progress(text)
+
+
+async def _code(
+    invocation: Invocation,
+    working_dir: Path,
+    output: _Output,
+    seconds: float,
+    limits: CommandLimits,
+) -> int:
+    """The exit code. Whatever ends the wait ends the whole process group."""
+    # A pipe of our own: asyncio's counts a process as running while anybody holds its pipe.
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb", buffering=0) as pipe:
+        try:
+            process = await _start(invocation, write_end, working_dir)
+        finally:
+            os.close(write_end)
+        try:
+            async with asyncio.timeout(seconds) as timeout:
+                reading = asyncio.create_task(_collect(pipe, output))
+                try:
+                    code = await _watched(process, invocation, working_dir, limits)
+                    # What was started in the background would hold the pipe open.
+                    _kill_group(process.pid)
+                    await reading
+                finally:
+                    reading.cancel()
+                    await asyncio.wait({reading})
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise ToolFailed(
+                f"The command was ended after {seconds:g} s, its time-out."
+                f" {UNTIL_THEN}\n{output.text()}"
+            ) from None
+        except _PassedError as error:
+            raise ToolFailed(
+                f"The command was ended, because {error}. {UNTIL_THEN}\n{output.text()}"
+            ) from None
+        finally:
+            _kill_group(process.pid)
+            if process.returncode is None:
+                await _reaped(process)
+    return code
+
+
+async def _watched(
+    process: asyncio.subprocess.Process,
+    invocation: Invocation,
+    working_dir: Path,
+    limits: CommandLimits,
+) -> int:
+    """Wait for the process; raises _PassedError once it passes a limit."""
+    if invocation.about is None:
+        return await process.wait()
+    watch = SandboxWatch(invocation.about, working_dir, limits)
+    waiting = asyncio.ensure_future(process.wait())
+    try:
+        while not (await asyncio.wait({waiting}, timeout=WATCH_SECONDS))[0]:
+            if (reason := watch.exceeded()) is not None:
+                raise _PassedError(reason)
+        return waiting.result()
+    finally:
+        waiting.cancel()
+
+
+async def _start(
+    invocation: Invocation, write_end: int, working_dir: Path
+) -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            *invocation.arguments,
+            cwd=working_dir,
+            # No secret of ours may reach a command, inside a sandbox or outside.
+            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=asyncio.subprocess.STDOUT,
+            pass_fds=invocation.descriptors,
+            # A group of its own. The death of the worker's thread ends bwrap, and with bwrap
+            # its process namespace; so this runs on the event loop's thread.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise ToolFailed(f"The command could not be started: {error.strerror}.") from None
+
+
+async def _collect(pipe: IO[bytes], output: CappedOutput) -> None:
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        while chunk := await reader.read(1 << 16):
+            output.feed(chunk)
+    finally:
+        transport.close()
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+async def _reaped(process: asyncio.subprocess.Process) -> None:
+    """Wait for a killed process, though the wait itself is cancelled meanwhile."""
+    waiting = asyncio.ensure_future(process.wait())
+    with suppress(asyncio.CancelledError):
+        await asyncio.wait({waiting}, timeout=5)
