@@ -149,3 +149,47 @@ async def test_a_session_without_a_limit_writes_no_entry(story: Story) -> None:
     assert await story.store.budgets("default") == []
     [row] = await story.store.usage("default", "model", 0)
     assert (row.key, row.model_calls, row.cost_usd) == (MODEL, 1, 0.5)
+
+
+async def blocked(story: Story, turn: TurnHead, step: int) -> Blocked | None:
+    begun = await story.store.begin_model_call(await story.prepare(turn, step), MODEL, ME)
+    return begun if isinstance(begun, Blocked) else None
+
+
+async def test_a_soft_share_that_is_spent_when_a_budget_is_set_asks_before_the_next_call(
+    story: Story,
+) -> None:
+    turn = await begun(story)
+    await story.step(turn)
+    await story.store.put_budget("default", "session", "s", Budget(tokens=100, soft=0.05))
+    asked = await blocked(story, turn, 2)
+    assert asked == Blocked("asked", "The budget of session s allows 100 tokens; 5 tokens spent.")
+    [question] = (await story.store.session(story.key)).asked
+    assert (question.turn, question.budget, question.unit) == (1, "session", "tokens")
+
+
+@pytest.mark.parametrize("way", ["answer", "set"])
+async def test_who_raises_a_limit_is_not_asked_about_a_share_that_is_spent_already(
+    story: Story, way: str
+) -> None:
+    turn = await begun(story, Budget(tokens=50, soft=0.1))
+    await story.step(turn)
+    assert await blocked(story, turn, 2) is not None
+    if way == "answer":
+        verdict = BudgetVerdict(verdict="raise", tokens=51)
+        await story.store.accept(story.key, Inbound("b", "budget", budget=verdict))
+    else:
+        await story.store.put_budget("default", "session", "s", Budget(tokens=51, soft=0.1))
+        await story.store.settle_asks("default")
+    assert (await story.store.session(story.key)).asked == ()
+    assert await blocked(story, turn, 2) is None
+
+
+async def test_a_budget_that_is_set_again_as_it_is_leaves_its_question_open(story: Story) -> None:
+    turn = await begun(story, Budget(tokens=50, soft=0.1))
+    await story.step(turn)
+    assert await blocked(story, turn, 2) is not None
+    await story.store.put_budget("default", "session", "s", Budget(tokens=50, soft=0.1))
+    await story.store.settle_asks("default")
+    assert len((await story.store.session(story.key)).asked) == 1
+    assert await blocked(story, turn, 2) is not None

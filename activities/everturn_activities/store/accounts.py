@@ -109,10 +109,18 @@ class Account:
         return mark is not None and self.spent[unit] >= mark
 
     def allow(self, unit: Unit, limit: int | None) -> None:
-        """Set a limit; a person is asked at its soft share, unless that is spent already."""
+        """Set a limit; a person is asked at its soft share, at once where that is spent."""
         self.limit[unit] = limit
-        mark = None if limit is None or self.soft is None else int(limit * self.soft)
-        self.mark[unit] = None if mark is not None and self.spent[unit] >= mark else mark
+        if limit is None or self.soft is None:
+            self.mark[unit] = None
+        else:
+            self.mark[unit] = max(int(limit * self.soft), 1)
+
+    def raise_to(self, unit: Unit, limit: int) -> None:
+        """Set a limit that a person raised, who knows what is spent and is not asked again."""
+        self.allow(unit, limit)
+        if self.is_marked(unit):
+            self.mark[unit] = None
 
     def begin_day(self, day: str) -> None:
         """Begin anew with a new day; calls of the day before are settled there."""
@@ -185,9 +193,15 @@ def save(tx: Tx, account: Account) -> None:
 def put(tx: Tx, tenant: str, sid: int, scope: Scope, budget: Budget) -> Account:
     """Set all limits of an account, which is opened where there is none."""
     account = one(tx, tenant, sid, scope) or _opened(tx, tenant, sid, scope)
-    account.soft = budget.soft
+    stays, account.soft = budget.soft == account.soft, budget.soft
     for unit in UNITS:
-        account.allow(unit, budget.amount(unit))
+        old, new = account.limit[unit], budget.amount(unit)
+        if stays and new == old:
+            continue
+        if stays and new is not None and old is not None and new > old:
+            account.raise_to(unit, new)
+        else:
+            account.allow(unit, new)
     save(tx, account)
     return account
 

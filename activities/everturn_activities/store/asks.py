@@ -111,7 +111,7 @@ def _raise(session: LockedSession, ask: Any, limits: Limits) -> None:
                 f"{account.name(name)} has {now} in {unit}; a raise names what is not below"
                 " a limit that is there."
             )
-        account.allow(unit, new)
+        account.raise_to(unit, new)
     accounts.save(session.tx, account)
 
 
