@@ -50,7 +50,8 @@ class StepReading:
 
 @dataclass(frozen=True)
 class TurnResult:
-    """How a turn ended. `text` is the final message; `cost_usd` is None where unknown."""
+    """How a turn ended. `text` is the final message; `cost_usd` is of the calls whose price is
+    known, of which `unpriced_calls` are not, and None where nothing was told of it."""
 
     turn: int
     outcome: OutcomeKind
@@ -58,6 +59,7 @@ class TurnResult:
     text: str = ""
     usage: UsageView = field(default_factory=UsageView)
     cost_usd: float | None = None
+    unpriced_calls: int = 0
     steps: int = 0
 
     @classmethod
@@ -76,6 +78,7 @@ class TurnResult:
             text=body.get("text") or "",
             usage=UsageView(**known),
             cost_usd=body.get("cost_usd"),
+            unpriced_calls=body.get("unpriced_calls", 0),
             steps=body.get("steps", 0),
         )
 

@@ -14,14 +14,16 @@ from everturn.skills import Trust
 
 class UsageView(Frozen):
     """Sums over model calls: of `model_calls` that were answered, side calls among them, and of
-    attempts that were cut or lost. `cost_usd` is None where a price is unknown."""
+    attempts that were cut or lost. `cost_usd` is of the calls whose price is known;
+    `unpriced_calls` are the others."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     model_calls: int = 0
-    cost_usd: float | None = 0.0
+    cost_usd: float = 0.0
+    unpriced_calls: int = 0
 
 
 UsageBy = Literal["session", "agent", "model", "day"]
@@ -31,14 +33,12 @@ class UsageRow(UsageView):
     """Usage of one session, agent, model or UTC day, `key`: of `model_calls` replies.
 
     Attempts that were lost or cut are counted by estimate, side calls are compactions and
-    the like. `cost_usd` is of the calls whose price is known; `unpriced_calls` are the others.
+    the like.
     """
 
     key: str
     lost_attempts: int = 0
     side_calls: int = 0
-    unpriced_calls: int = 0
-    cost_usd: float = 0.0
 
 
 class UsagePage(Frozen):

@@ -132,14 +132,21 @@ class Runtime:
             )
             await self.log.append_deltas(key, context.turn, context.step, attempt, [draft])
 
-    async def finish(self, head: TurnHead, context: ContextHead, attempt: int, text: str) -> None:
+    async def finish(
+        self,
+        head: TurnHead,
+        context: ContextHead,
+        attempt: int,
+        text: str,
+        cost_usd: float | None = 0.5,
+    ) -> None:
         await self.store.complete_model_call(
             context,
             attempt,
             AssistantMessage(parts=(Text(text=text),)),
             "end_turn",
             Usage(input_tokens=7, output_tokens=3),
-            0.5,
+            cost_usd,
             StepHead(context.step, "end_turn"),
             [],
         )
@@ -167,12 +174,12 @@ class Runtime:
             )
         )
 
-    async def work(self, session: str, *texts: str) -> TurnHead:
+    async def work(self, session: str, *texts: str, cost_usd: float | None = 0.5) -> TurnHead:
         """A whole turn of one step that streams `texts`."""
         head = await self.begin(session)
         context, attempt = await self.begin_step(head)
         await self.stream(context, attempt, *texts)
-        await self.finish(head, context, attempt, "".join(texts))
+        await self.finish(head, context, attempt, "".join(texts), cost_usd)
         return head
 
     @asynccontextmanager

@@ -2,12 +2,29 @@
 
 import pytest
 
-from everturn_workers.cli.figures import shown_cost
+from everturn_workers.cli.figures import shown_cost, shown_dollars
+
+
+@pytest.mark.parametrize(
+    ("usd", "unpriced", "shown"),
+    [
+        (0.0, 0, "$0.0000"),
+        (0.00001, 0, "<$0.0001"),
+        (0.0001, 0, "$0.0001"),
+        (1.25, 0, "$1.2500"),
+        (1.25, 2, "$1.2500 + 2 unpriced"),
+        (0.0, 1, "1 unpriced"),
+    ],
+)
+def test_a_cost_tells_its_known_sum_and_how_many_calls_had_no_price(
+    usd: float, unpriced: int, shown: str
+) -> None:
+    assert shown_cost(usd, unpriced) == shown
 
 
 @pytest.mark.parametrize(
     ("usd", "shown"),
-    [(None, "unknown"), (0.0, "$0.0000"), (0.00001, "<$0.0001"), (1.25, "$1.2500")],
+    [(0.0, "$0.0000"), (0.00005, "$0.00005"), (0.0123456, "$0.0123456"), (2500.5, "$2,500.5000")],
 )
-def test_a_cost_too_small_to_show_is_not_shown_as_nothing(usd: float | None, shown: str) -> None:
-    assert shown_cost(usd) == shown
+def test_a_budget_is_shown_with_all_of_its_places(usd: float, shown: str) -> None:
+    assert shown_dollars(usd) == shown

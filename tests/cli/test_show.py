@@ -118,6 +118,21 @@ def test_a_reason_that_was_told_already_is_not_repeated():
     assert terminal.screen().count("The key was refused.") == 1
 
 
+def test_the_end_of_a_turn_tells_what_is_known_of_its_cost():
+    terminal = Terminal()
+    ends = {"outcome": "completed", "reason": None, "usage": {}, "text": "", "steps": 2}
+    terminal.tell("turn_finished", cost_usd=0.5, unpriced_calls=1, **ends)
+
+    assert "$0.5000 + 1 unpriced" in " ".join(terminal.screen().split("\n"))
+
+
+def test_a_message_that_is_rolled_back_is_named_by_what_it_says():
+    terminal = Terminal()
+    terminal.tell("message_rolled_back", message_id="4f3a", text="Begin\nanew.")
+
+    assert terminal.screen().strip() == 'message "Begin anew." is rolled back.'
+
+
 def test_what_a_model_writes_cannot_steer_the_terminal():
     terminal = Terminal()
     terminal.tell("text_delta", text="\x1b]0;owned\x07 \x1b[2J\x9b2J red\ttab")

@@ -38,6 +38,23 @@ async def test_usage_is_added_up_as_a_table_as_json_and_as_csv(
     assert (none.code, none.out) == (0, "")
 
 
+async def test_calls_without_a_price_are_counted_beside_what_the_others_cost(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await work(runtime, "a")
+    await runtime.store.accept(
+        SessionKey("default", "a"), Inbound("m2", "message", user_text("again"))
+    )
+    await runtime.work("a", "Done.", cost_usd=None)
+    for asked in (["usage"], ["sessions", "list"], ["sessions", "show", "a"]):
+        shown = await commands(*asked)
+        assert "$0.5000 + 1 unpriced" in shown.out, shown.out
+    turns = [line for line in shown.out.splitlines() if "turn 2" in line]
+    assert "1 unpriced" in turns[0]
+    as_csv = await commands("usage", "--csv")
+    assert as_csv.out.splitlines()[1].endswith(",0.500000000000,1")
+
+
 async def test_what_usage_cannot_add_up_by_is_one_sentence(
     runtime: Runtime, commands: Commands
 ) -> None:

@@ -123,6 +123,7 @@ class Story:
         runs_max: int = 128,
         deltas: Sequence[Draft] = (),
         stop: Stop | None = None,
+        cost_usd: float | None = 0.5,
     ) -> StepHead:
         asked = [ToolCall(id=f"call-{index}", name=name) for index, name in enumerate(calls)]
         message = AssistantMessage(parts=(*((Text(text=text),) if text else ()), *asked))
@@ -134,7 +135,7 @@ class Story:
             message,
             stop,
             Usage(input_tokens=3, output_tokens=2),
-            0.5,
+            cost_usd,
             StepHead(context.step, stop, heads),
             deltas,
         )

@@ -102,6 +102,23 @@ async def test_finish_run_again_tells_the_outcome_once_and_the_first_one_stands(
     assert finished.body["usage"] == {"input_tokens": 3, "output_tokens": 2, "model_calls": 1}
 
 
+async def test_a_call_without_a_price_leaves_the_known_sum_and_is_counted(story: Story) -> None:
+    await story.send()
+    turn = await story.begun()
+    await story.step(turn, calls=["a"])
+    await story.end_tool(turn, attempt=0)
+    context = await story.prepare(turn, 2)
+    await story.reply(context, await story.start(context), cost_usd=None)
+    await story.finish(turn, step=2)
+    (finished,) = await story.told("turn_finished")
+    assert (finished.body["cost_usd"], finished.body["unpriced_calls"]) == (0.5, 1)
+    (view,) = await story.store.turns(story.key)
+    for usage in (view.usage, (await story.store.session(story.key)).usage):
+        assert (usage.cost_usd, usage.unpriced_calls, usage.model_calls) == (0.5, 1, 2)
+    steps = [(step.usage.cost_usd, step.usage.unpriced_calls) for step in view.steps]
+    assert steps == [(0.5, 0), (0.0, 1)]
+
+
 async def test_a_call_that_never_ended_is_answered_when_its_turn_ends(story: Story) -> None:
     await story.send()
     turn = await story.begun()

@@ -141,9 +141,8 @@ def _record_outcome(
                     "output_tokens": outputs + side.output_tokens,
                     "model_calls": ended + side.calls,
                 },
-                "cost_usd": (cost or 0.0) + (side.cost_usd or 0.0)
-                if (priced, side.priced) == (ended, side.calls)
-                else None,
+                "cost_usd": (cost or 0.0) + (side.cost_usd or 0.0),
+                "unpriced_calls": ended - priced + side.calls - side.priced,
                 "steps": request.step,
             },
         )

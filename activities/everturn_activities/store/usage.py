@@ -81,10 +81,8 @@ def by(connection: sa.Connection, tenant: str, by: UsageBy, since: float) -> lis
             key=day_of(row.key * 86_400) if by == "day" else row.key,
             lost_attempts=row.lost,
             side_calls=row.side,
-            unpriced_calls=row.unpriced,
-            **_view(row).model_dump(exclude={"cost_usd", "model_calls"}),
+            **_view(row).model_dump(exclude={"model_calls"}),
             model_calls=row.replies,
-            cost_usd=part("usd", row.usd),
         )
         for row in rows
     ]
@@ -99,5 +97,6 @@ def _view(sums: Any) -> UsageView:
     return UsageView(
         **{name: getattr(sums, name) for name in _TOKENS},
         model_calls=sums.replies + sums.side,
-        cost_usd=None if sums.unpriced else part("usd", sums.usd),
+        cost_usd=part("usd", sums.usd),
+        unpriced_calls=sums.unpriced,
     )

@@ -1,8 +1,16 @@
 """How figures are written for people."""
 
 
-def shown_cost(usd: float | None) -> str:
-    """Dollars with four places; what is less than they show is not shown as nothing."""
-    if usd is None:
-        return "unknown"
-    return "<$0.0001" if 0 < usd < 0.0001 else f"${usd:.4f}"
+def shown_cost(usd: float, unpriced: int = 0) -> str:
+    """Dollars with four places, and how many calls are not in them since their price is not
+    known; what is less than they show is not shown as nothing."""
+    if unpriced and not usd:
+        return f"{unpriced} unpriced"
+    known = "<$0.0001" if 0 < usd < 0.0001 else f"${usd:.4f}"
+    return f"{known} + {unpriced} unpriced" if unpriced else known
+
+
+def shown_dollars(usd: float) -> str:
+    """Dollars of a budget: all of their places, and four at least."""
+    whole, _, places = f"{usd:,.12f}".partition(".")
+    return f"${whole}.{places.rstrip('0'):0<4}"

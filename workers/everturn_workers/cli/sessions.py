@@ -190,7 +190,7 @@ def print_table(table: "Table") -> None:
 
 
 def _cost(usage: "UsageView") -> str:
-    return shown_cost(usage.cost_usd)
+    return shown_cost(usage.cost_usd, usage.unpriced_calls)
 
 
 def _seconds(seconds: float | None) -> str:

@@ -110,7 +110,8 @@ class Page:
             case "message_admitted" if (sent := self._sent.get(body["message_id"])) is not None:
                 self._say(f"{sent} joins at step {event.step}.", "message", "cyan")
             case "message_rolled_back":
-                name = self._sent.get(body["message_id"], f"Message {body['message_id']}")
+                said = body.get("text") or body["message_id"]
+                name = self._sent.get(body["message_id"], f'"{_preview(said)}"')
                 self._say(f"{name} is rolled back.", "message", "yellow")
             case "cancel_accepted":
                 self._say("The turn is asked to end.", "cancel ", "yellow")
@@ -238,7 +239,8 @@ def printable(text: str) -> str:
 
 
 def usage_line(result: TurnResult, seconds: float) -> str:
-    cost = "cost unknown" if result.cost_usd is None else shown_cost(result.cost_usd)
+    known = result.cost_usd is not None
+    cost = shown_cost(result.cost_usd or 0.0, result.unpriced_calls) if known else "cost unknown"
     usage = result.usage
     return (
         f"{result.outcome}: {_count(result.steps, 'step')}, {usage.input_tokens:,} tokens in,"

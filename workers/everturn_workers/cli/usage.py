@@ -43,9 +43,8 @@ def show_usage(
         lines = csv.writer(sys.stdout, lineterminator="\n")
         lines.writerow((by, *_FIGURES))
         for row in rows:
-            figures = [getattr(row, name) for name in _FIGURES if name != "cost_usd"]
-            figures.insert(_FIGURES.index("cost_usd"), f"{row.cost_usd:.12f}")
-            lines.writerow((row.key, *figures))
+            figures = row.model_dump() | {"cost_usd": f"{row.cost_usd:.12f}"}
+            lines.writerow((row.key, *(figures[name] for name in _FIGURES)))
     else:
         _show(by, rows)
 
@@ -81,12 +80,10 @@ def _show(by: str, rows: "list[UsageRow]") -> None:
             "all" if last else one_line(row.key),
             *(f"{number:,}" for number in (row.model_calls, row.lost_attempts, row.side_calls)),
             *(f"{n:,}" for n in (row.input_tokens, row.cached_tokens, row.output_tokens)),
-            shown_cost(row.cost_usd) + ("+?" if row.unpriced_calls else ""),
+            shown_cost(row.cost_usd, row.unpriced_calls),
             style="bold" if last else None,
         )
     print_table(table)
-    if any(row.unpriced_calls for row in rows):
-        typer.echo("+?: and calls of models whose price is not known.", err=True)
 
 
 def _total(rows: "list[UsageRow]") -> "UsageRow":
