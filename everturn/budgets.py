@@ -16,6 +16,7 @@ UNITS: tuple[Unit, ...] = ("usd", "tokens", "steps", "seconds")
 
 _PARTS: dict[Unit, int] = {"usd": 10**12, "tokens": 1, "steps": 1, "seconds": 1000}
 
+USD_MIN = 1e-6
 USD_MAX = 1_000_000
 COUNT_MAX = 10**15
 
@@ -36,10 +37,10 @@ class Amount(NamedTuple):
 class Limits(Frozen):
     """What may be spent at most; None is no limit. `seconds` are those of model and tool calls."""
 
-    usd: float | None = Field(default=None, gt=0, le=USD_MAX)
+    usd: float | None = Field(default=None, ge=USD_MIN, le=USD_MAX)
     tokens: int | None = Field(default=None, gt=0, le=COUNT_MAX)
     steps: int | None = Field(default=None, gt=0, le=COUNT_MAX)
-    seconds: float | None = Field(default=None, gt=0, le=COUNT_MAX / 1000)
+    seconds: float | None = Field(default=None, ge=0.001, le=COUNT_MAX / 1000)
 
     def amount(self, unit: Unit) -> int | None:
         value = getattr(self, unit)
@@ -98,7 +99,9 @@ def part(unit: Unit, amount: int) -> float:
 def shown(unit: Unit, amount: int) -> str:
     """`amount` with its unit: $0.25, 1,000 tokens, 1 step, 2.5 s."""
     if unit == "usd":
-        text = f"{amount / _PARTS['usd']:.6f}".rstrip("0")
+        # What is less than a cent has all of its places.
+        places = 6 if amount >= _PARTS["usd"] // 100 else 12
+        text = f"{amount / _PARTS['usd']:.{places}f}".rstrip("0")
         whole_part, _, cents = text.partition(".")
         return f"${int(whole_part):,}.{cents:<02}"
     if unit == "seconds":

@@ -24,6 +24,18 @@ async def test_budgets_are_set_listed_raised_and_taken_back(
     assert (await runtime.store.budgets("default"))[0].limits == Budget()
 
 
+async def test_a_budget_of_less_than_a_hundredth_of_a_cent_is_listed_as_it_is(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await commands("budget", "set", "--tenant", "--usd", "0.00005", "--soft", ".5")
+    listed = await commands("budget", "list")
+    lines = [" ".join(line.split()) for line in listed.out.splitlines()]
+    assert "tenant usd $0.00005 $0.0000 $0.0000 $0.000025" in lines, listed.out
+    nothing = await commands("budget", "set", "--tenant", "--usd", "0.0000001")
+    assert nothing.code == 2
+    assert "--usd: Input should be greater than or equal to 0.000001" in nothing.err
+
+
 async def test_what_cannot_be_a_budget_is_one_sentence(
     runtime: Runtime, commands: Commands
 ) -> None:

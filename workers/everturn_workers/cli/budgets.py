@@ -178,4 +178,6 @@ def _of(spent: "SpentView", unit: "Unit") -> str:
 
 
 def _amount(unit: "Unit", value: float) -> str:
-    return f"${value:,.4f}" if unit == "usd" else f"{value:,.10g}"
+    from everturn_workers.cli.figures import shown_dollars
+
+    return shown_dollars(value) if unit == "usd" else f"{value:,.10g}"
