@@ -9,7 +9,7 @@ from everturn.messages import Frozen
 EventType = Literal[
     "message_accepted",  # message_id, mode, queued, stops, note, text
     "message_admitted",  # message_id (it joins its turn at this step)
-    "message_rolled_back",  # message_id (its turn was rolled back, and it with it)
+    "message_rolled_back",  # message_id, text (its turn was rolled back, and it with it)
     "turn_started",  # messages (ids), agent, model
     "step_started",  # model, placement, context_tokens, level, tokens (by section)
     "text_delta",  # text
@@ -27,7 +27,7 @@ EventType = Literal[
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last
     "status",  # text
-    "turn_finished",  # outcome, reason, text, usage, cost_usd, steps
+    "turn_finished",  # outcome, reason, text, usage, cost_usd, unpriced_calls, steps
     "gap",  # first, last: events that were trimmed away
     "snapshot",  # the session's state where a lost log begins anew
 ]

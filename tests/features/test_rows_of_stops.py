@@ -150,5 +150,5 @@ async def test_U4_what_is_sent_while_no_worker_runs_reaches_the_turn_that_is_ope
     assert [view.duplicate for view in again] == [False, True]
     [finished] = [event.body for event in events if event.type == "turn_finished"]
     assert finished["outcome"] == "cancelled"
-    assert finished["reason"] == "Message 'i' interrupted the turn."
+    assert finished["reason"] == 'Message "instead" interrupted the turn.'
     assert events[-1].body["messages"] == ["i"]

@@ -16,7 +16,7 @@ async def started(story: Story) -> list[list[str]]:
 async def test_an_interrupt_ends_the_open_turn_and_begins_the_next(story: Story) -> None:
     await story.send(id_="first")
     turn = await story.begun()
-    accepted = await story.send(id_="stop", mode="interrupt")
+    accepted = await story.send("Stop\nhere. " * 9, "stop", mode="interrupt")
     assert (accepted.view.stops, accepted.view.queued, accepted.view.note) == (1, 1, None)
     assert (await story.check(turn.turn)).cancelled
     assert (await story.prepare(turn)).cancelled
@@ -26,7 +26,8 @@ async def test_an_interrupt_ends_the_open_turn_and_begins_the_next(story: Story)
     assert await started(story) == [["first"], ["stop"]]
     (finished,) = await story.told("turn_finished")
     assert finished.body["outcome"] == "cancelled"
-    assert finished.body["reason"] == "Message 'stop' interrupted the turn."
+    preview = "Stop here. " * 5 + "Stop…"
+    assert finished.body["reason"] == f'Message "{preview}" interrupted the turn.'
 
 
 async def test_messages_that_waited_before_an_interrupt_join_its_turn_in_order(
@@ -205,9 +206,12 @@ async def test_a_rolled_back_turn_leaves_the_context_and_says_what_it_had_admitt
     assert (await started(story))[2] == ["d"]
     told = await story.told("message_rolled_back")
     assert [(e.turn, e.body["message_id"]) for e in told] == [(2, "b"), (2, "c")]
+    assert [e.body["text"] for e in told] == ["falls", "falls too"]
     finished = (await story.told("turn_finished"))[1].body
     assert (finished["outcome"], finished["text"]) == ("rolled_back", "")
-    assert finished["reason"] == "Message 'd' rolled the turn back; what its tools did stands."
+    assert finished["reason"] == (
+        'Message "instead" rolled the turn back; what its tools did stands.'
+    )
     assert [t.outcome for t in await story.store.turns(story.key)][:2] == [
         "completed",
         "rolled_back",

@@ -30,7 +30,7 @@ async def test_an_interrupt_ends_a_stream_and_begins_the_next_turn_at_once(
 
     first, second = [e.body for e in events if e.type == "turn_finished"]
     assert (first["outcome"], first["text"]) == ("cancelled", "one two ")
-    assert first["reason"] == "Message 'b' interrupted the turn."
+    assert first["reason"] == 'Message "stop" interrupted the turn.'
     assert (second["outcome"], second["text"]) == ("completed", "stopped")
     # What was said until then is part of the conversation.
     assert sent(gateway) == ["talk", "one two ", "stop"]

@@ -5,10 +5,14 @@ from typing import Any
 import sqlalchemy as sa
 
 from everturn.events import Draft
+from everturn.messages import UserMessage
 from everturn.session import FinishTurn, OutcomeKind
 from everturn_activities.store import cuts, inbox, schema
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement
+
+NAME_CHARACTERS = 60
+"""How much of a message names it in a reason."""
 
 _inbox = schema.inbox
 _of_sid = _inbox.c.sid == sa.bindparam("of_sid")
@@ -46,11 +50,9 @@ def outcome_of(session: LockedSession, request: FinishTurn) -> tuple[OutcomeKind
     stops = _STOPS.all(session.tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
     for row in stops:
         if row.mode == "rollback":
-            return "rolled_back", (
-                f"Message {row.sender_id!r} rolled the turn back; what its tools did stands."
-            )
+            return "rolled_back", f"{_named(row)} rolled the turn back; what its tools did stands."
     if request.outcome == "cancelled" and stops and stops[0].mode == "interrupt":
-        return "cancelled", f"Message {stops[0].sender_id!r} interrupted the turn."
+        return "cancelled", f"{_named(stops[0])} interrupted the turn."
     return request.outcome, request.reason
 
 
@@ -68,6 +70,19 @@ def roll_back(session: LockedSession, turn: int) -> None:
                 id=f"message/{row.sender_id}/rolled_back",
                 type="message_rolled_back",
                 turn=turn,
-                body={"message_id": row.sender_id},
+                body={"message_id": row.sender_id, "text": _said(row)},
             )
         )
+
+
+def _named(row: Any) -> str:
+    """A message of the inbox as a sentence begins with it: by what it says, where it says much
+    enough to be known by."""
+    said = " ".join(_said(row).split())
+    if len(said) > NAME_CHARACTERS:
+        said = said[: NAME_CHARACTERS - 1] + "…"
+    return f'Message "{said}"' if said else f"Message {row.sender_id!r}"
+
+
+def _said(row: Any) -> str:
+    return inbox.preview(UserMessage.model_validate_json(row.body))
