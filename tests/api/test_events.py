@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from everturn.client import Client
-from everturn.errors import RuntimeUnavailable, UnknownSession
+from everturn.errors import RuntimeUnavailable, UnknownSession, UsageError
 from everturn.events import cursor_from_text
 from everturn.reading import Transcript
 from everturn.session import SessionKey
@@ -79,12 +79,29 @@ async def test_a_stream_resumes_after_the_cursor(http, worked, resume):
     assert answer.text.startswith(": open\n\nid: 1.4\n")
 
 
-async def test_a_stream_until_a_turn_that_is_over_ends_at_once(http, worked):
-    params = {"until": "turn_finished", "turn": 1, "after": "1.99"}
+async def test_a_stream_until_a_turn_that_is_over_ends_at_once(http, client, worked):
+    end = (await client.session("s")).cursor
+    params = {"until": "turn_finished", "turn": 1, "after": end}
 
     answer = await http.get("/v1/sessions/s/events", params=params)
 
     assert answer.text == ": open\n\n"
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
+async def test_a_cursor_behind_the_logs_end_is_refused_and_not_waited_with(
+    http, client, worked, accept
+):
+    end = (await client.session("s")).cursor
+    headers = {"accept": accept, "last-event-id": "1.99"}
+
+    answer = await http.get("/v1/sessions/s/events", headers=headers)
+
+    assert answer.status_code == 422
+    assert f"1.99 lies behind the end of session 's', which is {end}" in answer.json()["detail"]
+    assert "begin anew at 0" in answer.json()["detail"]
+    with pytest.raises(UsageError, match="behind the end"):
+        await anext(client.events("s", "2.1"))
 
 
 @pytest.mark.parametrize("turn", [{"turn": 1}, {}], ids=["the turn", "any turn"])

@@ -212,7 +212,7 @@ def _events(routes: APIRouter, parts: Parts) -> None:
         """
         key = key_of(request, session)
         cursor = _cursor(request.headers.get("last-event-id") or after or "0")
-        await store.session(key)
+        _demand_reached(cursor, await store.session(key))
         if request.headers.get("accept", "").startswith("application/json"):
             page = await events.read(key, cursor, EVENTS_PAGE)
             end = page[-1].cursor if page else f"{cursor[0]}.{cursor[1]}"
@@ -225,6 +225,16 @@ def _events(routes: APIRouter, parts: Parts) -> None:
             for found in await store.turns(key, turn)
         )
         return parts.streams.open(key, cursor, until_turn=turn or 0, over=over)
+
+
+def _demand_reached(cursor: tuple[int, int], session: SessionView) -> None:
+    """Refuse a cursor behind the log's end: whoever waits there would never be told of it."""
+    if cursor > cursor_from_text(session.cursor):
+        raise UsageError(
+            f"The cursor {cursor[0]}.{cursor[1]} lies behind the end of session {session.id!r},"
+            f" which is {session.cursor}: it is another session's, or the store was put back"
+            " since; begin anew at 0, or at that end."
+        )
 
 
 def _controls(routes: APIRouter, parts: Parts) -> None:
