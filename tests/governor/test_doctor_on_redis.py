@@ -29,8 +29,11 @@ async def test_it_says_whom_the_fleet_leaves_alone(tmp_path: Path, redis: RedisS
 
 
 @pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "localhost:secret"])
-async def test_it_names_the_mend_and_no_password(tmp_path: Path, url: str) -> None:
+async def test_it_names_the_mend_and_no_password_and_logs_nothing(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     check = await about_redis(tmp_path, url)
+    assert caplog.records == []
     assert not check.ok
     assert "EVERTURN_REDIS_URL" in f"{check.sentence} {check.mend}"
     assert "secret" not in f"{check.sentence} {check.mend}"

@@ -137,10 +137,10 @@ async def _redis(settings: Settings) -> list[Check]:
         governor = RedisGovernor(url, Limits())
     except UsageError as error:
         return [Check("redis", False, str(error), "Or unset it.")]
-    state = await governor.state()
+    state = await governor.state() if await governor.answers() else None
     await governor.close()
     address = urlsplit(url).netloc.rpartition("@")[2]
-    if state.note is not None:
+    if state is None or state.note is not None:
         return [
             Check(
                 "redis",
