@@ -3,7 +3,8 @@
 from terminals import on_a_terminal
 from test_work import spoil_events, waits
 
-from everturn.session import SessionKey
+from everturn.budgets import Budget
+from everturn.session import PrepareStep, SessionKey
 
 
 async def test_all_of_a_reply_stands_on_the_screen_beside_the_prompt(commands, runtime):
@@ -81,3 +82,47 @@ async def test_in_a_chat_a_slash_asks_for_a_skill_and_an_unknown_one_names_those
     await runtime.begin("s")
     (sent,) = await runtime.store.messages(SessionKey("default", "s"), 0, 10)
     assert [part.text for part in sent.message.parts] == ["Review the newest change."]
+
+
+async def test_in_a_chat_a_budget_is_raised_where_the_turn_asks_about_it(commands, runtime):
+    key = SessionKey("default", "s")
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        terminal.type("/raise 20\r")
+        await terminal.shows(lambda lines: "asks nothing about a budget" in " ".join(lines))
+        terminal.type("Begin.\r")
+        await waits(runtime, "s")
+        head = await runtime.begin("s")
+        await runtime.store.put_budget("default", "session", "s", Budget(tokens=1, soft=0.5))
+        context = await runtime.store.prepare_step(PrepareStep(*key, 1, 1, head.epoch), "queued")
+        assert await runtime.store.check_budget(context, "m") is not None
+        await terminal.shows(lambda lines: "/raise LIMIT, in tokens, or /deny" in " ".join(lines))
+
+        terminal.type("/raise much\r")
+        await terminal.shows(lambda lines: "'much' is no limit in tokens" in " ".join(lines))
+        terminal.type("/raise 9,000\r")
+        await terminal.shows(
+            lambda lines: "budget  The budget was raised to 9,000 tokens." in lines
+        )
+
+    assert (await runtime.store.budgets("default"))[0].limits.tokens == 9000
+    assert await runtime.store.check_budget(context, "m") is None
+
+
+async def test_in_a_chat_a_denial_leaves_the_budget_and_ends_the_turn(commands, runtime):
+    key = SessionKey("default", "s")
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        terminal.type("Begin.\r")
+        await waits(runtime, "s")
+        head = await runtime.begin("s")
+        await runtime.store.put_budget("default", "session", "s", Budget(tokens=1, soft=0.5))
+        context = await runtime.store.prepare_step(PrepareStep(*key, 1, 1, head.epoch), "queued")
+        await runtime.store.check_budget(context, "m")
+        await terminal.shows(lambda lines: "or /deny" in " ".join(lines))
+        terminal.type("/deny\r")
+        await terminal.shows(lambda lines: "budget  The budget was not raised." in lines)
+
+    blocked = await runtime.store.check_budget(context, "m")
+    assert blocked is not None
+    assert blocked.how == "over"

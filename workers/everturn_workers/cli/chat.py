@@ -10,11 +10,13 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.patch_stdout import patch_stdout
 
+from everturn.budgets import BudgetVerdict
 from everturn.client import Client
 from everturn.errors import UsageError
 from everturn.inputs import checked_text
 from everturn.session import Mode
-from everturn_workers.cli.follow import beginning, how_to_answer
+from everturn.views import BudgetAskView
+from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
 from everturn_workers.home import prepare
@@ -23,7 +25,8 @@ from everturn_workers.settings import Settings
 HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
-    " what it said. /NAME ARGUMENTS asks for a skill. /cancel ends the turn, /quit the chat;"
+    " what it said. /NAME ARGUMENTS asks for a skill. /raise LIMIT and /deny answer what the turn"
+    " asks about its budget. /cancel ends the turn, /quit the chat;"
     " Ctrl-C leaves the turn working."
 )
 _MODES: dict[str, Mode] = {"/queue": "queue", "/interrupt": "interrupt", "/rollback": "rollback"}
@@ -77,7 +80,10 @@ class _Conversation:
                     self.working = True
                 page.event(event)
                 if event.type == "budget_asked":
-                    say(how_to_answer(self._session, event.body["unit"]))
+                    say(
+                        f"The turn waits for an answer: /raise LIMIT, in {event.body['unit']},"
+                        " or /deny."
+                    )
                 if event.type == "turn_finished":
                     self.working = False
 
@@ -101,7 +107,9 @@ class _Conversation:
                 say("No turn is open.")
             return
         command, _, rest = text.partition(" ")
-        if command in _MODES and rest:
+        if command in ("/raise", "/deny"):
+            await self._answer(command, rest.strip(), say)
+        elif command in _MODES and rest:
             await self._send(rest.strip(), _MODES[command], say)
         elif text == "/help":
             await self._help(say)
@@ -113,6 +121,19 @@ class _Conversation:
                 await self._help(say)
         elif text:
             await self._send(text, "steer" if self.working else "queue", say)
+
+    async def _answer(self, command: str, limit: str, say: Callable[[str], None]) -> None:
+        """Answer what the turn asks about a budget; the page tells what became of it."""
+        asked = (await self._client.session(self._session)).asked
+        if not asked:
+            say("The turn asks nothing about a budget; 'everturn budget' raises one anyway.")
+            return
+        question = asked[0]
+        if command == "/raise":
+            verdict = _raised(question, limit)
+        else:
+            verdict = BudgetVerdict(verdict="deny", approval=question.approval)
+        await self._client.answer_budget(self._session, verdict)
 
     async def _help(self, say: Callable[[str], None]) -> None:
         say(HELP)
@@ -131,6 +152,19 @@ class _Conversation:
         )
         if accepted.note is not None:
             say(accepted.note)
+
+
+def _raised(question: BudgetAskView, limit: str) -> BudgetVerdict:
+    """The verdict that raises what `question` is about to the `limit` that was typed."""
+    number = limit.removeprefix("$").replace(",", "")
+    try:
+        return BudgetVerdict.model_validate(
+            {"verdict": "raise", "approval": question.approval, question.unit: number}
+        )
+    except ValueError:
+        raise UsageError(
+            f"{limit[:40]!a} is no limit in {question.unit}; write one such as /raise 20."
+        ) from None
 
 
 def _history(home: Path) -> FileHistory:

@@ -21,6 +21,7 @@ async def _demand_nobody_is_asked(client: Client, session: str, event: Event) ->
 
 
 def how_to_answer(session: str, unit: str) -> str:
+    """What to type in a shell."""
     return (
         f"The turn waits for an answer: 'everturn budget raise {session} --{unit} LIMIT', or"
         f" 'everturn budget deny {session}'."
