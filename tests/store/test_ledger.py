@@ -181,6 +181,7 @@ async def test_who_raises_a_limit_is_not_asked_about_a_share_that_is_spent_alrea
     else:
         await story.store.put_budget("default", "session", "s", Budget(tokens=51, soft=0.1))
         await story.store.settle_asks("default")
+    await story.store.put_budget("default", "session", "s", Budget(tokens=51, soft=0.1))
     assert (await story.store.session(story.key)).asked == ()
     assert await blocked(story, turn, 2) is None
 

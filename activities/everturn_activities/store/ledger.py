@@ -92,9 +92,6 @@ def reserve(
 def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocked | None:
     """Reserve `wanted` for a call, from every account; or why that cannot be."""
     mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
-    if not mine:
-        session.budgeted = 0
-        return None
     if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
     _open_entry(session, call, mine, wanted)
@@ -139,8 +136,6 @@ def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wante
 def check(session: LockedSession, context: ContextHead, model: str, terms: Terms) -> Blocked | None:
     """As `reserve`, and reserve nothing: for a call that another activity begins."""
     mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
-    if not mine:
-        return None
     wanted = terms.most(session.tx.connection, model, context.tokens)
     return _blocked(session, context.turn, mine, model, wanted)
 
