@@ -21,6 +21,7 @@ from everturn.errors import (
 from everturn.session import SessionKey
 from everturn_activities.candidates import Candidates
 from everturn_activities.gateways import Usage
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.governor import (
     Ending,
     ModelCall,
@@ -105,8 +106,9 @@ class Admission:
         The model that was chosen for the step already is asked instead of `model`.
         """
         route = self._route(spec, model)
-        call = ModelCall(f"{key.tenant}/{key.session}/{turn}/{step}", key.tenant, route)
-        if spec.agent.fallback_models or not self._governor.is_free(route):
+        caller = f"{key.tenant}/{key.session}"
+        call = ModelCall(f"{caller}/{turn}/{step}", key.tenant, route, caller=caller)
+        if spec.agent.fallback_models or not self._governor.is_free(call):
             standing = await self._store.standing(key, turn, step)
             if standing.model is not None and standing.model != model:
                 model = standing.model
@@ -140,7 +142,8 @@ class Admission:
     ) -> Admitted | Wait:
         """May a call begin that is no step's, such as a summary's?"""
         route = self._route(spec, model)
-        call = ModelCall(f"{key.tenant}/{key.session}/{name}", key.tenant, route)
+        caller = f"{key.tenant}/{key.session}"
+        call = ModelCall(f"{caller}/{name}", key.tenant, route, caller=caller)
         if self._governor.counts_tokens(route):
             tokens = await self._store.context_tokens(key)
             call = replace(call, tokens=tokens + OUTPUT_TOKENS)
@@ -171,8 +174,9 @@ def must_wait(wait: Wait) -> ApplicationError:
     )
 
 
-def replied(usage: Usage) -> Ending:
-    return Ending("ok", tokens=usage.input_tokens + usage.output_tokens)
+def replied(usage: Usage, allowances: tuple[Allowance, ...] = ()) -> Ending:
+    tokens = usage.input_tokens + usage.output_tokens
+    return Ending("ok", tokens=tokens, allowances=allowances)
 
 
 def failed(error: Exception) -> Ending:

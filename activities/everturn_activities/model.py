@@ -24,6 +24,7 @@ from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.gateways import ModelGateway, Usage
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
@@ -74,6 +75,7 @@ class _Ended:
     message: AssistantMessage
     stop: Stop
     usage: Usage
+    allowances: tuple[Allowance, ...] = ()
 
 
 class ModelActivities:
@@ -198,7 +200,7 @@ class ModelActivities:
         finally:
             await writer.stop()
         if ended.stop != "cancelled":
-            admitted.ending = replied(ended.usage)
+            admitted.ending = replied(ended.usage, ended.allowances)
         head = await self._head(context, spec, ended)
         recorded = await self._store.complete_model_call(
             context,
@@ -230,7 +232,8 @@ class ModelActivities:
             stop = "empty"
         elif stop == "end_turn" and output is not None and not fits(reply.message.text, output):
             stop = "unfit"
-        return _Ended(thought_by(reply.message, composed.model), stop, reply.usage)
+        message = thought_by(reply.message, composed.model)
+        return _Ended(message, stop, reply.usage, reply.allowances)
 
     def _cut(self, context: ContextHead, writer: DeltaWriter) -> _Ended:
         """What a cancelled call leaves: the text so far, and an estimate of what it cost."""

@@ -81,9 +81,14 @@ def on_sqlite(folder: Path, clock: Clock) -> Governed:
 
 
 def call(
-    name: str, tenant: str = "t", model: str = "model", tokens: int = 0, key: str = "key"
+    name: str,
+    tenant: str = "t",
+    model: str = "model",
+    tokens: int = 0,
+    key: str = "key",
+    crowded: bool = False,
 ) -> ModelCall:
-    return ModelCall(name, tenant, Route(key, "provider", model), tokens)
+    return ModelCall(name, tenant, Route(key, "provider", model), tokens, crowded=crowded)
 
 
 async def granted(governor: Governor, asked: ModelCall) -> Permit:

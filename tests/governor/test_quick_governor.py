@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from governed import OK, ROUTE, Clock, call, granted, limits, waits
+from governed import OK, Clock, call, granted, limits, waits
 
 from everturn_activities.governor import Ending, GovernorState, ModelCall, Permit, Wait
 from everturn_activities.governor.memory import MemoryGovernor
@@ -108,7 +108,7 @@ async def test_the_pace_that_was_refused_is_what_a_refusal_teaches() -> None:
     await one_call(governor, "refused", Ending("rate_limited", 1.0))
     (key,) = (await governor.state()).keys
     assert key.rate == pytest.approx(0.7 * 20, rel=0.1)
-    assert not governor.is_free(ROUTE)
+    assert not governor.is_free(call("next"))
 
 
 async def test_a_fleet_that_cannot_be_told_loses_no_reply() -> None:

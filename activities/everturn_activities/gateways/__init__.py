@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from everturn.context.compose import Context
 from everturn.messages import AssistantMessage
+from everturn_activities.gateways.allowances import Allowance
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -49,12 +50,14 @@ class Usage:
 
 @dataclass(frozen=True)
 class Reply:
-    """A whole reply: it exists only when the provider's terminal marker was seen."""
+    """A whole reply: it exists only when the provider's terminal marker was seen.
+    `allowances` is what the provider told of its limits."""
 
     message: AssistantMessage
     stop: Literal["end_turn", "tool_use", "max_tokens", "refusal"]
     usage: Usage
     model: str
+    allowances: tuple[Allowance, ...] = ()
 
 
 class ModelGateway(Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from everturn.context.compose import Context
 from everturn.errors import ModelRefused
 from everturn_activities.gateways import OPENAI_URL, Delta, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator, loads
+from everturn_activities.gateways.allowances import allowances
 from everturn_activities.gateways.failures import (
     Called,
     cut,
@@ -244,8 +245,9 @@ class _Fragments:
 class _Stream:
     """What a Chat Completions stream has told so far."""
 
-    def __init__(self, called: Called) -> None:
+    def __init__(self, called: Called, headers: Mapping[str, str]) -> None:
         self.called = called
+        self.allowances = allowances(headers)
         self.growing = Accumulator()
         self.finish_reason: str | None = None
         self.done = False
@@ -343,13 +345,14 @@ class _Stream:
             stop=stop,
             usage=usage,
             model=self.model or context.model,
+            allowances=self.allowances,
         )
 
 
 async def _replied(
     context: Context, called: Called, response: httpx.Response, budget: Silence
 ) -> AsyncGenerator[Delta | Reply]:
-    stream = _Stream(called)
+    stream = _Stream(called, response.headers)
     chunks = response.aiter_raw()
     rest = b""
     while not stream.done:
@@ -410,7 +413,7 @@ async def _whole(
         body += chunk
         if len(body) > LINE_BYTES_MAX:
             raise cut(called, "because the reply is endless")
-    stream = _Stream(called)
+    stream = _Stream(called, response.headers)
     deltas = stream.read_whole(bytes(body))
     return [*deltas, await stream.reply(context)]
 

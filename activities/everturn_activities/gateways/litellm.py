@@ -18,6 +18,7 @@ from everturn.errors import EverturnError, ModelRefused, UnknownModel
 from everturn.messages import AssistantMessage, Thinking
 from everturn_activities.gateways import Delta, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator
+from everturn_activities.gateways.allowances import allowances
 from everturn_activities.gateways.cache_marks import mark
 from everturn_activities.gateways.failures import (
     Called,
@@ -117,7 +118,8 @@ class LiteLLMGateway:
         stop = growing.stop(finish_reason)
         if usage is None or not wire.told_usage:
             usage = await asyncio.to_thread(estimated_usage, context, growing.pieces)
-        yield Reply(growing.message(stop), stop, usage, context.model)
+        message, told = growing.message(stop), allowances(wire.headers)
+        yield Reply(message, stop, usage, context.model, told)
 
     async def embed(
         self, model: str, texts: Sequence[str], api_key_variable: str | None, seconds: float

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.governor.limits import Limits as Limits
 
-Cause = Literal["rate", "paused", "busy", "open"]
+Cause = Literal["rate", "careful", "paused", "busy", "open"]
 EndedHow = Literal["ok", "rate_limited", "overloaded", "unreachable", "failed", "abandoned"]
 
 FAILURES: frozenset[EndedHow] = frozenset({"overloaded", "unreachable", "failed"})
@@ -31,12 +32,15 @@ class Route:
 @dataclass(frozen=True)
 class ModelCall:
     """A call that wants to begin. `id` is the same whenever it asks again; `tokens` are
-    what it will take, as far as that is known."""
+    what it will take, as far as that is known. `caller` is whose call it is, such as a
+    session; it is `crowded` where many callers ask at once."""
 
     id: str
     tenant: str
     route: Route
     tokens: int = 0
+    caller: str = ""
+    crowded: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,18 +72,21 @@ class Wait:
 @dataclass(frozen=True)
 class Ending:
     """What came of a call. `tokens` are those it took, None where nobody knows;
-    `seen_per_second` is how fast calls went where nobody counted them for the fleet."""
+    `seen_per_second` is how fast calls went where nobody counted them for the fleet;
+    `allowances` is what the provider told of its limits."""
 
     how: EndedHow
     retry_after_seconds: float | None = None
     tokens: int | None = None
     seen_per_second: float | None = None
+    allowances: tuple[Allowance, ...] = ()
 
 
 @dataclass(frozen=True)
 class KeyState:
-    """A provider key that is held back: `rate` is what was learnt of its limit, in calls a
-    second, None where nothing was."""
+    """What is known of a provider key. `rate` is what was learnt of its limit, in calls a
+    second, None where nothing was; `pace` is how fast a crowd's calls may go meanwhile;
+    `told`: the provider says that little is left, and calls are counted against it."""
 
     key: str
     provider: str
@@ -87,6 +94,8 @@ class KeyState:
     rate: float | None
     waiting: int
     running: int
+    pace: float | None = None
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,11 @@ def sentence(call: ModelCall, wait: Wait) -> str:
             return f"Waits {about}: as many calls of model {model} run as are allowed at once."
         case "rate":
             return f"Waits {about}: {provider} is at its limit, and {wait.ahead} calls go first."
+        case "careful":
+            return (
+                f"Waits {about}: calls to {provider} begin one after another while its limit is"
+                f" not known, and {wait.ahead} go first."
+            )
 
 
 def given_up(call: ModelCall, wait: Wait) -> str:

@@ -15,7 +15,8 @@ Slots = Annotated[int, Field(ge=1)]
 
 class ProviderLimits(BaseModel):
     """What one provider key may do. `concurrency` is for each model, or by model; a breaker
-    opens after `breaker_failures` in a row, at first for `breaker_seconds`."""
+    opens after `breaker_failures` in a row, at first for `breaker_seconds`. Where no rate is
+    declared a crowd begins slowly, unless `careful` is false."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -25,6 +26,7 @@ class ProviderLimits(BaseModel):
     concurrency: Slots | dict[str, Slots] | None = None
     breaker_failures: int = Field(default=5, ge=1)
     breaker_seconds: float = Field(default=10.0, gt=0)
+    careful: bool = True
 
     def slots(self, model: str) -> int | None:
         """How many calls of `model` may run at once; None where any number may."""
@@ -70,12 +72,14 @@ class ProviderLimits(BaseModel):
 
 @dataclass(frozen=True)
 class Rate:
-    """A bucket: it holds `capacity` at most and gains `per_second`."""
+    """A bucket: it holds `capacity` at most and gains `per_second`, which itself rises by
+    `growth` with every call."""
 
     name: str
     counts: Literal["calls", "tokens"]
     capacity: float
     per_second: float
+    growth: float = 0.0
 
     @classmethod
     def of(

@@ -2,13 +2,16 @@
 
 What the fleet knows is looked at about once a second. While nothing is declared for a
 provider, no pause is in force and the model's breaker is closed, to ask costs microseconds
-and a success is told to nobody.
+and a success is told to nobody. Only a crowd whose calls come faster than what is known to go
+well asks the fleet, which lets it begin carefully.
 """
 
 import asyncio
 import logging
 import math
+from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from everturn_activities.governor import (
     FAILURES,
@@ -26,8 +29,16 @@ from everturn_activities.governor.rules import LEASE_SECONDS
 
 LOOK_SECONDS = 1.0
 RENEW_SECONDS = LEASE_SECONDS / 3
-SEEN_SECONDS = 5.0
+SEEN_SECONDS = 1.0
 """Over how long the pace of calls that nobody counts is measured."""
+CALLERS_KEPT = 100
+FEW = 10
+"""So many callers of a process are no crowd, however fast they call."""
+CALLER_SECONDS = 5.0
+UNHURRIED = 5.0
+"""Calls a second that a crowd may make of any provider."""
+PROVEN_SHARE = 0.8
+"""What a process takes of the fleet's pace without asking."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +51,8 @@ class QuickGovernor:
         self._limits = limits
         self._held: dict[str, Permit] = {}
         self._seen: dict[str, tuple[float, float]] = {}
+        self._callers: dict[str, OrderedDict[str, float]] = {}
+        self._unhurried: dict[str, float] = {}
         self._known = False
         self._restrained: frozenset[str] = frozenset()
         self._breakers: dict[tuple[str, str], BreakerState] = {}
@@ -47,10 +60,15 @@ class QuickGovernor:
 
     def counts_tokens(self, route: Route) -> bool:
         """Whether a call must say how many tokens it takes."""
-        return self._limits.of(route.provider).tokens_per_minute is not None
+        declared = self._limits.of(route.provider).tokens_per_minute
+        return declared is not None or route.key in self._restrained
 
-    def is_free(self, route: Route) -> bool:
+    def is_free(self, call: ModelCall) -> bool:
         """Whether a call may begin without anybody else being asked."""
+        return self._is_unbound(call.route) and not self._is_crowded(call)
+
+    def _is_unbound(self, route: Route) -> bool:
+        """Whether nothing is known that holds a call back."""
         if not self._known or route.key in self._restrained:
             return False
         breaker = self._breakers.get((route.provider, route.model))
@@ -72,31 +90,39 @@ class QuickGovernor:
         )
 
     async def ask(self, call: ModelCall) -> Permit | Wait:
-        if self.is_free(call.route):
-            now = self._shared.now()
-            self._count(call.route.key, now)
+        key, now = call.route.key, self._shared.now()
+        crowded = self._is_crowded(call)
+        self._note_caller(call, now)
+        if not crowded and self._is_unbound(call.route):
+            self._count(key, now)
             return Permit(call, now)
-        answer = await self._shared.ask(call)
-        if isinstance(answer, Permit) and answer.leased:
-            self._held[call.id] = answer
+        answer = await self._shared.ask(replace(call, crowded=crowded))
+        if isinstance(answer, Wait):
+            # Who stands in line is not overtaken by who comes just now.
+            self._unhurried[key] = 0.0
+        else:
+            self._count(key, now)
+            if answer.leased:
+                self._held[call.id] = answer
         return answer
 
     async def settle(self, permit: Permit, ending: Ending) -> None:
         """Never raises: a call's reply matters more than what is told of it."""
         self._held.pop(permit.call.id, None)
         route = permit.call.route
-        if not permit.leased and not self._tells(route, ending):
+        if not permit.leased and not self._tells(permit.call, ending):
             return
-        if ending.how == "rate_limited" and self.is_free(route):
-            pace = self._pace(route.key)
-            ending = Ending(ending.how, ending.retry_after_seconds, ending.tokens, pace)
+        if ending.how == "rate_limited" and self._is_unbound(route):
+            seen = self._lately(route.key, self._shared.now())
+            ending = replace(ending, seen_per_second=seen)
         try:
             await self._shared.settle(permit, ending)
         except Exception as error:
             log.warning("governor: what came of a call is lost: %s", type(error).__name__)
             return
         failing = (route.provider, route.model) in self._breakers
-        if failing or ending.how == "rate_limited" or ending.how in FAILURES:
+        low = any(not one.is_ample for one in ending.allowances)
+        if failing or low or ending.how == "rate_limited" or ending.how in FAILURES:
             await self.look()
 
     async def renew(self, permits: Sequence[Permit]) -> None:
@@ -133,17 +159,27 @@ class QuickGovernor:
             log.warning("governor: %s", type(error).__name__)
             return
         self._restrained = frozenset(
-            key.key for key in state.keys if key.paused_seconds > 0 or key.rate is not None
+            key.key
+            for key in state.keys
+            if key.paused_seconds > 0 or key.rate is not None or key.told
         )
+        self._unhurried = {
+            key.key: 0.0 if key.waiting else max(UNHURRIED, PROVEN_SHARE * key.pace)
+            for key in state.keys
+            if key.pace is not None
+        }
         self._breakers = {(one.provider, one.model): one for one in state.breakers}
         self._looked_at = self._shared.now()
         self._known = True
 
-    def _tells(self, route: Route, ending: Ending) -> bool:
+    def _tells(self, call: ModelCall, ending: Ending) -> bool:
         """Whether the end of a call that holds no lease changes what the fleet knows."""
+        route = call.route
         if ending.how == "abandoned":
             return False
-        if ending.how != "ok":
+        if ending.how != "ok" or any(not one.is_ample for one in ending.allowances):
+            return True
+        if ending.allowances and self._is_crowded(call):
             return True
         return (
             route.key in self._restrained
@@ -151,12 +187,30 @@ class QuickGovernor:
             or self.counts_tokens(route)
         )
 
-    def _count(self, key: str, now: float) -> None:
-        level, at = self._seen.get(key, (0.0, now))
-        self._seen[key] = (level * math.exp((at - now) / SEEN_SECONDS) + 1, now)
+    def _is_crowded(self, call: ModelCall) -> bool:
+        """Whether so many call so fast that the provider may not like it."""
+        key, limits = call.route.key, self._limits.of(call.route.provider)
+        callers = self._callers.get(key)
+        if callers is None or len(callers) < FEW or not limits.careful:
+            return False
+        now = self._shared.now()
+        while callers and next(iter(callers.values())) < now - CALLER_SECONDS:
+            callers.popitem(last=False)
+        if len(callers) + (call.caller not in callers) <= FEW:
+            return False
+        return self._lately(key, now) >= self._unhurried.get(key, UNHURRIED)
 
-    def _pace(self, key: str) -> float | None:
-        if key not in self._seen:
-            return None
-        level, at = self._seen[key]
-        return level * math.exp((at - self._shared.now()) / SEEN_SECONDS) / SEEN_SECONDS
+    def _note_caller(self, call: ModelCall, now: float) -> None:
+        callers = self._callers.setdefault(call.route.key, OrderedDict())
+        callers[call.caller] = now
+        callers.move_to_end(call.caller)
+        if len(callers) > CALLERS_KEPT:
+            callers.popitem(last=False)
+
+    def _count(self, key: str, now: float) -> None:
+        self._seen[key] = (self._lately(key, now) + 1, now)
+
+    def _lately(self, key: str, now: float) -> float:
+        """The calls of the last second."""
+        level, at = self._seen.get(key, (0.0, now))
+        return level * math.exp((at - now) / SEEN_SECONDS)

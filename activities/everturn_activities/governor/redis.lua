@@ -66,16 +66,53 @@ local function learnt()
   return number(book.rate, 0) * (1 + (now - number(book.refused_at, 0)) / rules.DOUBLING_SECONDS)
 end
 
-local function all_rates(limits)
+local function known_pace()
+  local pace = number(book.pace, 0)
+  if pace > 0 and now - number(book.pace_at, 0) <= rules.PACE_SECONDS then
+    return pace
+  end
+end
+
+local function lately()
+  return number(book.seen, 0) * math.exp((number(book.pace_at, 0) - now) / rules.SEEN_SECONDS)
+end
+
+local function keep_pace(pace, seen)
+  book.pace, book.pace_at, book.seen = pace, now, seen
+end
+
+local function told_rates(ample)
   local rates = {}
-  for _, rate in ipairs(limits.rates) do
-    rates[#rates + 1] = rate
+  for _, counts in ipairs({"calls", "tokens"}) do
+    local low = number(book["told_low:" .. counts], 0) == 1
+    if number(book["told_until:" .. counts], 0) > now and (low or ample) then
+      rates[#rates + 1] = {
+        name = "told_" .. counts, counts = counts, capacity = number(book["told_most:" .. counts], 0),
+        per_second = number(book["told_gain:" .. counts], 0)}
+    end
+  end
+  return rates
+end
+
+local function all_rates(call, limits)
+  local rates, counted = {}, false
+  for _, given in ipairs({limits.rates, told_rates(call.crowded)}) do
+    for _, rate in ipairs(given) do
+      rates[#rates + 1] = rate
+      counted = counted or rate.counts == "calls"
+    end
   end
   local found = learnt()
   if found then
     local capacity = math.max(2, rules.LEARNT_SECONDS * found)
     rates[#rates + 1] =
       {name = "learnt", counts = "calls", capacity = capacity, per_second = found}
+    keep_pace(found, lately())
+  elseif call.crowded and not counted then
+    local pace = known_pace() or rules.CAREFUL_RATE
+    rates[#rates + 1] = {
+      name = "careful", counts = "calls", capacity = math.max(2, rules.LEARNT_SECONDS * pace),
+      per_second = pace, growth = rules.CAREFUL_GROWTH}
   end
   return rates
 end
@@ -90,6 +127,40 @@ end
 local function keep_level(rate, held)
   book["level:" .. rate.name] = held
   book["at:" .. rate.name] = now
+end
+
+local function is_growing(rate)
+  return (rate.growth or 0) > 0
+end
+
+local function quicken(rate, held)
+  local seen = lately() + 1
+  local pace = known_pace() or rules.CAREFUL_RATE
+  if is_growing(rate) and held < 2 then
+    pace = pace + rules.CAREFUL_GROWTH
+  elseif pace < rules.CALM_MAX * seen then
+    pace = pace + (is_growing(rate) and rules.CALM_GROWTH or rules.CAREFUL_GROWTH)
+  end
+  keep_pace(pace, seen)
+end
+
+local function hear(allowance)
+  local counts, seconds = allowance.counts, allowance.reset_seconds
+  local used = allowance.limit - allowance.remaining
+  if used <= 0 or seconds <= 0 then
+    return
+  end
+  local held = allowance.remaining
+  for _, rate in ipairs(told_rates(true)) do
+    if rate.counts == counts then
+      held = math.min(held, level(rate))
+    end
+  end
+  book["told_most:" .. counts] = allowance.limit
+  book["told_gain:" .. counts] = rules.TOLD_SHARE * used / seconds
+  book["told_until:" .. counts] = now + seconds
+  book["told_low:" .. counts] = allowance.is_ample and 0 or 1
+  keep_level({name = "told_" .. counts}, held)
 end
 
 -- Lines.
@@ -181,7 +252,7 @@ end
 
 local function wait(waiter, cause, seconds, before, failing)
   seconds = math.max(seconds, rules.LEAD_SECONDS)
-  local line = cause == "paused" and "rate" or cause
+  local line = (cause == "busy" or cause == "open") and cause or "rate"
   if (line == "open") ~= (waiter.line == "open") then
     waiter.since = now
   end
@@ -288,14 +359,20 @@ local function ask(call, limits)
     end
   end
 
-  local rates = all_rates(limits)
+  local rates = all_rates(call, limits)
   local before = ahead(waiter, name("rate", key))
   local paused = math.max(0, number(book.paused_until, 0) - now)
-  local seconds, slowest = 0, nil
+  local seconds, slowest, cause = 0, nil, "rate"
   for _, rate in ipairs(rates) do
     local units = rate.counts == "tokens" and call.tokens or 1
     local missing = math.min(units, rate.capacity) + before * units - level(rate)
-    seconds = math.max(seconds, missing / rate.per_second)
+    local needed = missing / rate.per_second
+    if is_growing(rate) then
+      needed = math.log(1 + rate.growth * math.max(0, missing) / rate.per_second) / rate.growth
+    end
+    if needed > seconds then
+      seconds, cause = needed, is_growing(rate) and "careful" or "rate"
+    end
     if rate.counts == "calls" then
       slowest = math.min(slowest or rate.per_second, rate.per_second)
     end
@@ -305,11 +382,15 @@ local function ask(call, limits)
   end
   if seconds > rules.LEAD_SECONDS then
     seconds = math.max(paused, math.min(seconds, rules.LINE_SECONDS_MAX))
-    return wait(waiter, paused > 0 and "paused" or "rate", seconds, before)
+    return wait(waiter, paused > 0 and "paused" or cause, seconds, before)
   end
 
   for _, rate in ipairs(rates) do
-    keep_level(rate, level(rate) - (rate.counts == "tokens" and call.tokens or 1))
+    local held = level(rate)
+    keep_level(rate, held - (rate.counts == "tokens" and call.tokens or 1))
+    if is_growing(rate) or (call.crowded and rate.name == "told_calls") then
+      quicken(rate, held)
+    end
   end
   local virtual = math.max(number(book.virtual, 0), waiter.tag)
   book.virtual = virtual
@@ -343,7 +424,7 @@ local function refuse(ending, limits, began)
         pace = math.min(pace or declared.per_second, declared.per_second)
       end
     end
-    pace = pace or math.max(rules.FIRST_RATE, tonumber(ending.seen_per_second) or 0)
+    pace = pace or math.max(rules.FIRST_RATE, tonumber(ending.seen_per_second) or 0, lately())
     book.rate = math.max(rules.RATE_MIN, rules.SLOWER * pace)
     book.refused_at = now
     book.refusals = number(book.refusals, 0) + 1
@@ -391,14 +472,19 @@ local function settle(call, ending, limits)
   end
   local tokens = tonumber(ending.tokens)
   if tokens then
-    for _, rate in ipairs(limits.rates) do
-      if rate.counts == "tokens" then
-        keep_level(rate, level(rate) + call.tokens - tokens)
+    for _, given in ipairs({limits.rates, told_rates(true)}) do
+      for _, rate in ipairs(given) do
+        if rate.counts == "tokens" then
+          keep_level(rate, level(rate) + call.tokens - tokens)
+        end
       end
     end
   end
   if ending.how == "ok" and began > number(book.refused_at, 0) then
     book.refusals = 0
+  end
+  for _, allowance in ipairs(ending.allowances) do
+    hear(allowance)
   end
   local asked = tonumber(ending.retry_after_seconds)
   if ending.how == "rate_limited" or (asked and asked > 0) then
@@ -437,10 +523,11 @@ local function state()
       local gone = "(" .. text(now - rules.GONE_SECONDS)
       local waiting = redis.call("ZCOUNT", name("due", each), gone, "+inf")
       local paused = math.max(0, number(book.paused_until, 0) - now)
-      local rate = learnt()
-      if paused > 0 or rate or waiting > 0 or running > 0 or number(book.refusals, 0) > 0 then
+      local rate, pace, told = learnt(), known_pace(), #told_rates(false) > 0
+      if paused > 0 or rate or waiting > 0 or running > 0 or number(book.refusals, 0) > 0
+        or pace or told then
         keys[#keys + 1] = {each, book.provider, text(paused), rate and text(rate) or "",
-          tostring(waiting), tostring(running)}
+          tostring(waiting), tostring(running), pace and text(pace) or "", told and "1" or ""}
       end
     end
   end

@@ -102,7 +102,11 @@ class RedisGovernor:
         if call.id in self._granted_alone:
             self._granted_alone.discard(call.id)
             await self._alone.settle(permit, ending)
-        told = {**vars(ending), "held_seconds": self._clock() - permit.began}
+        told = {
+            **vars(ending),
+            "allowances": [{**vars(one), "is_ample": one.is_ample} for one in ending.allowances],
+            "held_seconds": self._clock() - permit.began,
+        }
         limits = self._limits_of(call)
         answer = await self._run("settle", {"call": _call(call), "ending": told, "limits": limits})
         if answer is None:
@@ -132,8 +136,10 @@ class RedisGovernor:
                     float(rate) if rate else None,
                     int(waiting),
                     int(running),
+                    float(pace) if pace else None,
+                    bool(told),
                 )
-                for key, provider, paused, rate, waiting, running in keys
+                for key, provider, paused, rate, waiting, running, pace, told in keys
             ],
             [
                 BreakerState(provider, model, state, int(failures), float(seconds))
@@ -180,4 +186,5 @@ class RedisGovernor:
 
 
 def _call(call: ModelCall) -> dict[str, Any]:
-    return {"id": call.id, "tenant": call.tenant, "tokens": call.tokens, **vars(call.route)}
+    told = {"id": call.id, "tenant": call.tenant, "tokens": call.tokens, "crowded": call.crowded}
+    return {**told, **vars(call.route)}

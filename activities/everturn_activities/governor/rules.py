@@ -6,11 +6,17 @@ the same to Redis; both pass the same tests.
 Who waits stands in a line by start-time fair queueing: each call of a tenant gets a tag one
 above the tenant's last, and never below the tag that was served last. So a tenant of ten
 calls is served in turn with one of two hundred.
+
+Where nobody has said what a provider allows, a crowd begins carefully: its pace rises with
+every call, to the double in three seconds, until it is as fast as calls come or one is refused.
+A limit is met by a few calls more than it allows then, and not by the whole crowd.
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.governor import (
     FAILURES,
     Cause,
@@ -49,6 +55,20 @@ the double in half a minute, and is forgotten when nothing was refused for two."
 
 LEARNT_SECONDS = 0.25
 
+CAREFUL_RATE = 5.0
+CAREFUL_GROWTH = math.log(2) / 3
+"""For every call that the pace holds up: the double in three seconds. Faster, more calls are
+refused before anybody hears of the first."""
+CALM_GROWTH = 0.03
+"""For every call that it does not: so that a pace which suffices is asked for ever less."""
+CALM_MAX = 2.5
+"""A pace that nobody uses proves nothing: it rises to this much of what is used."""
+PACE_SECONDS = 3600.0
+"""How long a pace that went well is remembered after its last call."""
+SEEN_SECONDS = 1.0
+TOLD_SHARE = 0.9
+"""How much of what a provider's bucket gains is counted with: others may share the key."""
+
 CALL_SECONDS = 1.0
 BUSY_SECONDS_MAX = 5.0
 
@@ -72,11 +92,33 @@ class KeyRow:
     """What was learnt at `refused_at`."""
     call_seconds: dict[str, float] = field(default_factory=dict)
     """How long a call takes, by model, where that matters."""
+    pace: float = 0.0
+    """How fast a crowd's calls may go, at `pace_at`."""
+    pace_at: float = 0.0
+    seen: float = 0.0
+    """The crowd's calls within the second before `pace_at`."""
+    told: dict[str, tuple[float, float, float, bool]] = field(default_factory=dict)
+    """By what is counted, the provider's own bucket: how much it holds at most, what it gains
+    a second, when it is full again, and whether it runs low."""
 
     def learnt(self, now: float) -> float | None:
         if self.rate is None or now - self.refused_at > FORGET_SECONDS:
             return None
         return self.rate * (1 + (now - self.refused_at) / DOUBLING_SECONDS)
+
+    def known_pace(self, now: float) -> float | None:
+        return self.pace if self.pace and now - self.pace_at <= PACE_SECONDS else None
+
+    def lately(self, now: float) -> float:
+        return self.seen * math.exp((self.pace_at - now) / SEEN_SECONDS)
+
+    def told_rates(self, now: float, ample: bool) -> list[Rate]:
+        """The provider's buckets that run low; all of which it told, where `ample`."""
+        return [
+            Rate(f"told_{counts}", "calls" if counts == "calls" else "tokens", most, gain)
+            for counts, (most, gain, until, low) in self.told.items()
+            if until > now and (low or ample)
+        ]
 
 
 @dataclass
@@ -175,21 +217,29 @@ def ask(book: Book, call: ModelCall, limits: ProviderLimits, now: float) -> Gran
             seconds = min(rounds * key.call_seconds.get(model, CALL_SECONDS), BUSY_SECONDS_MAX)
             return _wait(book, waiter, "busy", seconds, ahead, now)
 
-    rates = _rates(key, limits, now)
+    rates = _rates(key, call, limits, now)
     ahead = book.ahead(waiter, "rate", None, now)
     paused = max(0.0, key.paused_until - now)
-    seconds = max((_seconds(key, rate, call, ahead, now) for rate in rates), default=0.0)
+    seconds = 0.0
+    cause: Cause = "rate"
+    for rate in rates:
+        needed = _seconds(key, rate, call, ahead, now)
+        if needed > seconds:
+            seconds, cause = needed, "careful" if rate.growth else "rate"
     if paused:
         slowest = min((r.per_second for r in rates if r.counts == "calls"), default=FIRST_RATE)
         seconds = max(seconds, paused + ahead / slowest)
     if seconds > LEAD_SECONDS:
-        cause: Cause = "paused" if paused else "rate"
+        cause = "paused" if paused else cause
         seconds = max(paused, min(seconds, LINE_SECONDS_MAX))
         return _wait(book, waiter, cause, seconds, ahead, now)
 
     for rate in rates:
         units = call.tokens if rate.counts == "tokens" else 1
-        key.levels[rate.name] = (_level(key, rate, now) - units, now)
+        level = _level(key, rate, now)
+        key.levels[rate.name] = (level - units, now)
+        if rate.growth or (call.crowded and rate.name == "told_calls"):
+            _quicken(key, rate, level, now)
     key.virtual = max(key.virtual, waiter.tag)
     key.last[call.tenant] = max(key.last.get(call.tenant, 0.0), waiter.tag)
     key.last = {tenant: tag for tenant, tag in key.last.items() if tag > key.virtual}
@@ -219,12 +269,14 @@ def settle(
         known = key.call_seconds.get(model, held_seconds)
         key.call_seconds[model] = known + 0.2 * (held_seconds - known)
     if ending.tokens is not None:
-        for rate in limits.rates:
+        for rate in (*limits.rates, *key.told_rates(now, ample=True)):
             if rate.counts == "tokens":
                 level = _level(key, rate, now) + call.tokens - ending.tokens
                 key.levels[rate.name] = (level, now)
     if ending.how == "ok" and began > key.refused_at:
         key.refusals = 0
+    for allowance in ending.allowances:
+        _hear(key, allowance, now)
     if ending.how == "rate_limited" or ending.retry_after_seconds:
         _refuse(key, ending, limits, began, now)
     _judge(book, call, ending, limits, now)
@@ -249,20 +301,56 @@ def _arrive(key: KeyRow, call: ModelCall, now: float) -> Waiter:
 
 def _wait(book: Book, waiter: Waiter, cause: Cause, seconds: float, ahead: int, now: float) -> Wait:
     seconds = max(seconds, LEAD_SECONDS)
-    line: Cause = "rate" if cause == "paused" else cause
+    line: Cause = cause if cause in ("busy", "open") else "rate"
     # Patience with a model that fails is counted from when its breaker was met.
     since = waiter.since if (line == "open") == (waiter.line == "open") else now
     book.keep_waiter(replace(waiter, due=now + seconds, line=line, since=since))
     return Wait(seconds, cause, ahead, now - since)
 
 
-def _rates(key: KeyRow, limits: ProviderLimits, now: float) -> list[Rate]:
-    rates = list(limits.rates)
+def _rates(key: KeyRow, call: ModelCall, limits: ProviderLimits, now: float) -> list[Rate]:
+    rates = [*limits.rates, *key.told_rates(now, call.crowded)]
     learnt = key.learnt(now)
     if learnt is not None:
         # What was learnt is no exact bound, and a small bucket loses what comes while all are late.
         rates.append(Rate("learnt", "calls", max(2.0, LEARNT_SECONDS * learnt), learnt))
+        # A crowd that is there when it is forgotten goes on at the same pace.
+        key.pace, key.pace_at, key.seen = learnt, now, key.lately(now)
+    elif call.crowded and not any(rate.counts == "calls" for rate in rates):
+        pace = key.known_pace(now) or CAREFUL_RATE
+        capacity = max(2.0, LEARNT_SECONDS * pace)
+        rates.append(Rate("careful", "calls", capacity, pace, CAREFUL_GROWTH))
     return rates
+
+
+def _quicken(key: KeyRow, rate: Rate, level: float, now: float) -> None:
+    """Let a crowd go faster, of which one call more begins."""
+    lately = key.lately(now) + 1
+    pace = key.known_pace(now) or CAREFUL_RATE
+    if rate.growth and level < 2:
+        pace += CAREFUL_GROWTH
+    elif pace < CALM_MAX * lately:
+        pace += CALM_GROWTH if rate.growth else CAREFUL_GROWTH
+    key.pace, key.pace_at, key.seen = pace, now, lately
+
+
+def _hear(key: KeyRow, allowance: Allowance, now: float) -> None:
+    """Count against what the provider says is left.
+
+    `reset_seconds` is when its bucket will be full again, so it tells how fast it fills. What
+    we count ourselves is less where calls are under way that it has not seen.
+    """
+    name = f"told_{allowance.counts}"
+    used, seconds = allowance.limit - allowance.remaining, allowance.reset_seconds
+    if used <= 0 or seconds <= 0:
+        return
+    level = allowance.remaining
+    for rate in key.told_rates(now, ample=True):
+        if rate.name == name:
+            level = min(level, _level(key, rate, now))
+    gain, low = TOLD_SHARE * used / seconds, not allowance.is_ample
+    key.told[allowance.counts] = (allowance.limit, gain, now + seconds, low)
+    key.levels[name] = (level, now)
 
 
 def _level(key: KeyRow, rate: Rate, now: float) -> float:
@@ -279,6 +367,8 @@ def _seconds(key: KeyRow, rate: Rate, call: ModelCall, ahead: int, now: float) -
     """
     units = call.tokens if rate.counts == "tokens" else 1
     missing = min(units, rate.capacity) + ahead * units - _level(key, rate, now)
+    if rate.growth:
+        return math.log1p(rate.growth * max(0.0, missing) / rate.per_second) / rate.growth
     return max(0.0, missing / rate.per_second)
 
 
@@ -292,7 +382,8 @@ def _refuse(key: KeyRow, ending: Ending, limits: ProviderLimits, began: float, n
         declared = [rate.per_second for rate in limits.rates if rate.counts == "calls"]
         known = [*declared, *filter(None, [key.learnt(now)])]
         # Where nothing is known, the pace at which calls went that were refused just now.
-        pace = min(known, default=max(FIRST_RATE, ending.seen_per_second or 0.0))
+        seen = max(ending.seen_per_second or 0.0, key.lately(now))
+        pace = min(known, default=max(FIRST_RATE, seen))
         key.rate = max(RATE_MIN, SLOWER * pace)
         key.refused_at = now
         key.refusals += 1
@@ -329,9 +420,10 @@ def _judge(book: Book, call: ModelCall, ending: Ending, limits: ProviderLimits, 
 def state(
     name: str, provider: str, key: KeyRow, waiting: int, running: int, now: float
 ) -> KeyState | None:
-    """What stands on a key's record; None where nothing holds its calls back."""
+    """What stands on a key's record; None where there is nothing to know."""
     paused = max(0.0, key.paused_until - now)
-    rate = key.learnt(now)
-    if not paused and rate is None and not waiting and not running and not key.refusals:
+    rate, pace = key.learnt(now), key.known_pace(now)
+    told = bool(key.told_rates(now, ample=False))
+    if not (paused or waiting or running or key.refusals or told or rate or pace):
         return None
-    return KeyState(name, provider, paused, rate, waiting, running)
+    return KeyState(name, provider, paused, rate, waiting, running, pace, told)

@@ -224,6 +224,7 @@ def _key_row(body: str | None) -> rules.KeyRow:
         return rules.KeyRow()
     made: dict[str, Any] = orjson.loads(body)
     made["levels"] = {name: (level, at) for name, (level, at) in made["levels"].items()}
+    made["told"] = {name: tuple(told) for name, told in made["told"].items()}
     return rules.KeyRow(**made)
 
 
