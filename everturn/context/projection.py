@@ -1,11 +1,13 @@
 """Projection: what later turns see of a turn that is over, where they see less than all."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from everturn.messages import AssistantMessage, Text, ToolMessage, UserMessage
 from everturn.tools import RESPONSE
+
+IMPORTED = 0
+"""The turn of messages that a session took over."""
 
 AnyMessage = UserMessage | AssistantMessage | ToolMessage
 
@@ -34,13 +36,32 @@ def projected(placed: Iterable[Placed]) -> list[Placed]:
     """Of each turn what its users said, then its reply as one text: what `response` gave where
     it was called (C5), else the pieces of the last reply."""
     found: list[Placed] = []
-    for turn, members in groupby(placed, key=lambda one: one.turn):
-        of_turn = list(members)
+    for of_turn in _turns(placed):
         found += [one for one in of_turn if isinstance(one.message, UserMessage)]
         if text := _reply([one.message for one in of_turn]):
             reply = AssistantMessage(parts=(Text(text=text),))
-            found.append(Placed(of_turn[-1].position, turn, reply))
+            found.append(Placed(of_turn[-1].position, of_turn[-1].turn, reply))
     return found
+
+
+def _turns(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
+    """What was said in one turn after the other."""
+    of_turn: list[Placed] = []
+    for one in placed:
+        if of_turn and _begins_a_turn(one, of_turn[-1]):
+            yield of_turn
+            of_turn = []
+        of_turn.append(one)
+    if of_turn:
+        yield of_turn
+
+
+def _begins_a_turn(one: Placed, before: Placed) -> bool:
+    if one.turn != before.turn:
+        return True
+    # A conversation from elsewhere had turns too, and nobody has numbered them.
+    answered = not isinstance(before.message, UserMessage)
+    return one.turn == IMPORTED and answered and isinstance(one.message, UserMessage)
 
 
 def _reply(messages: Sequence[AnyMessage]) -> str:

@@ -1,6 +1,6 @@
 """What later turns see of one that is over."""
 
-from everturn.context.projection import Placed, is_said, projected
+from everturn.context.projection import IMPORTED, Placed, is_said, projected
 from everturn.messages import (
     AssistantMessage,
     Text,
@@ -72,3 +72,18 @@ def test_work_is_not_said() -> None:
     assert not is_said(says("I look.", "read"))
     assert not is_said(results("read"))
     assert not is_said(results("response", failed=True))
+
+
+def test_each_exchange_of_a_conversation_from_elsewhere_stays() -> None:
+    """Its messages belong to turn 0, which nobody worked."""
+    said = [user_text("a"), says("", "read"), results("read"), says("A."), user_text("b")]
+    placed = [Placed(n, IMPORTED, one) for n, one in enumerate([*said, says("B.")], 1)]
+    told = projected(placed)
+    assert [one.message for one in told] == [
+        user_text("a"),
+        AssistantMessage(parts=(Text(text="A."),)),
+        user_text("b"),
+        AssistantMessage(parts=(Text(text="B."),)),
+    ]
+    assert [one.position for one in told] == [1, 4, 5, 6]
+    assert projected(told) == told

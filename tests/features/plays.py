@@ -95,7 +95,7 @@ def write(made: Bench, files: Mapping[str, str]) -> None:
 
 async def play(
     made: Bench,
-    *turns: str | tuple[str, str],
+    *turns: str | tuple[str, str] | Mapping[str, str],
     replies: Sequence[Any] = (),
     files: Mapping[str, str] | None = None,
     profile: str | None = None,
@@ -103,7 +103,8 @@ async def play(
     model: str | None = "hosted_vllm/scripted",
     **script: Any,
 ) -> Play:
-    """Work `turns`, each a text or an agent's name and a text, in a workspace of `files`.
+    """Work `turns`, each a text or an agent's name and a text, in a workspace of `files`; a
+    mapping between them is of files that are written then.
 
     All agents have `profile` that name no other; the endpoint answers every turn by `replies`.
     """
@@ -127,7 +128,15 @@ async def play(
             Workspaces(services=made.runtime.services),
             workflows_cached=0,
         ):
-            for number, turn in enumerate(turns, start=len(before) + 1):
+            number = len(before)
+            for turn in turns:
+                if isinstance(turn, Mapping):
+                    write(
+                        made,
+                        {name: text.replace("URL", endpoint.url) for name, text in turn.items()},
+                    )
+                    continue
+                number += 1
                 agent, text = (None, turn) if isinstance(turn, str) else turn
                 made.sent += 1
                 inbound = Inbound(f"m{made.sent}", "message", user_text(text), agent=agent)

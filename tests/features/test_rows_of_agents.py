@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 
+import pytest
 from harness import Bench, calls, says, scripted
-from plays import play, tools_of, write
+from plays import play, tools_of
 
-from everturn.messages import ToolMessage
+from everturn.messages import AssistantMessage, Text, ToolMessage, user_text
 from everturn_activities.store import SessionSettings
 
 NOTES = {"notes.txt": "port = 8080\n"}
@@ -53,13 +54,17 @@ async def test_B6_agents_of_one_session_have_each_its_own_model_and_share_the_hi
 
 
 async def test_E5_settings_that_changed_between_turns_hold_for_the_next(made: Bench):
-    first = await play(made, "One.", replies=[says("1")], model="hosted_vllm/a")
-    write(made, {"agents/default.md": "---\ntemperature: 0.5\n---\nWork."})
-    second = await play(made, "Two.", replies=[says("2")], model="hosted_vllm/b")
+    """The worker goes on meanwhile."""
+    changed = {
+        "everturn.toml": '[model]\nbase_url = "URL"\nname = "hosted_vllm/b"\n',
+        "agents/default.md": "---\ntemperature: 0.5\n---\nWork.",
+    }
 
-    [one], [two] = first.requests, second.requests
-    assert (one["model"], two["model"]) == ("a", "b")
-    assert (one.get("temperature"), two["temperature"]) == (None, 0.5)
+    played = await play(made, "One.", changed, "Two.", replies=[says("1")], model="hosted_vllm/a")
+
+    first, second = played.requests
+    assert (first["model"], second["model"]) == ("a", "b")
+    assert (first.get("temperature"), second["temperature"]) == (None, 0.5)
 
 
 async def test_T13_the_default_agents_model_and_sampling_are_in_the_request(made: Bench):
@@ -155,12 +160,51 @@ async def test_E26_an_agent_of_eggent_has_fifteen_steps(made: Bench):
     assert played.events[-1].body["outcome"] == "max_steps"
 
 
-async def test_E7_all_that_was_said_in_a_chat_is_loaded_in_order(made: Bench):
-    turns = [f"Question {number}." for number in range(5)]
-    script = {one: [says(f"Answer to {one}")] for one in turns}
+@pytest.mark.parametrize("stored", [2, 40])
+async def test_E7_E23_all_that_was_said_in_a_chat_is_sent_in_order_and_then_the_new_message(
+    made: Bench, stored: int
+):
+    said = [f"Message {number}." for number in range(stored)]
+    kinds = [user_text, lambda text: AssistantMessage(parts=(Text(text=text),))]
+    key = await made.session()
+    messages = [kinds[number % 2](text) for number, text in enumerate(said)]
+    await made.runtime.store.import_messages(key, messages)
 
-    played = await play(made, *turns, by_last_user=script, profile="eggent")
+    played = await play(made, "The new one.", replies=[says("Yes.")], profile="eggent")
 
-    said = [m["content"] for m in played.requests[-1]["messages"] if m["role"] != "system"]
-    pairs = [(one, f"Answer to {one}") for one in turns]
-    assert said == [text for pair in pairs for text in pair][:-1]
+    told = [m["content"] for m in played.requests[0]["messages"] if m["role"] != "system"]
+    assert told == [*said, "The new one."]
+
+
+async def test_E29_of_a_turn_of_four_tool_calls_the_next_loads_two_messages(made: Bench):
+    script = {"Second": [says("Yes.")], "": [*[calls("add", a=1, b=2)] * 4, says("All is 3.")]}
+
+    played = await play(made, "First.", "Second.", by_last_user=script, profile="eggent")
+
+    *_, last = played.requests
+    told = [m["content"] for m in last["messages"] if m["role"] != "system"]
+    assert told == ["First.", "All is 3.", "Second."]
+    assert len(await made.transcript(played.key)) == 2 + 2 * 4 + 2
+
+
+async def test_T19_the_history_is_the_same_in_all_of_twenty_steps(made: Bench):
+    """T16: it is the newest that fits, and stays though the turn's own messages take more."""
+    key = await made.session()
+    stored = [user_text(f"Message {number}. {'word ' * 100}") for number in range(60)]
+    await made.runtime.store.import_messages(key, stored)
+    adds = [calls("add", a=1, b=number) for number in range(19)]
+
+    played = await play(
+        made,
+        "Go.",
+        replies=[*adds, says("Done.")],
+        profile="kontekst",
+        files={"agents/default.md": "---\ntools: [add]\n---\nBe brief."},
+    )
+
+    assert len(played.requests) == 20
+    first = played.requests[0]["messages"]
+    assert 2 < len(first) < 60
+    assert first[-2]["content"].startswith("Message 59.")
+    for request in played.requests:
+        assert request["messages"][: len(first)] == first

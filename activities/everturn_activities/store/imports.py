@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from everturn.context.projection import IMPORTED
 from everturn.errors import UsageError
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
@@ -21,14 +22,14 @@ def take_over(tx: Tx, key: SessionKey, messages: Sequence[tuple[AnyMessage, int]
     session = LockedSession(tx, key)
     if session.message_pos or session.turn or session.inbox_pos:
         rows = message_rows(tx.connection, session.sid, 0, 2**31 - 1)
-        known = [row.body for row in rows if row.turn == 0]
+        known = [row.body for row in rows if row.turn == IMPORTED]
         if known and known == [message.model_dump_json() for message, _ in messages]:
             return len(known)
         raise UsageError(
             f"Session {key.session!r} has messages already; import into a new session."
         )
     for part, (message, tokens) in enumerate(messages):
-        session.append(message, turn=0, step=0, part=part, tokens=tokens)
+        session.append(message, turn=IMPORTED, step=0, part=part, tokens=tokens)
         if isinstance(message, UserMessage) and not session.title:
             session.title = title(message)
     session.save()
