@@ -59,31 +59,27 @@ def _message(given: dict[str, Any]) -> AnyMessage:
 
 
 def _paired(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
-    open_calls: set[str] = set()
-    for number, message in enumerate(messages):
-        if isinstance(message, AssistantMessage) and message.tool_calls:
-            open_calls = {call.id for call in message.tool_calls}
-            after = messages[number + 1] if number + 1 < len(messages) else None
-            if not _answers(after, open_calls):
-                open_calls = set()
-                yield _without_calls(message)
-                continue
-        elif isinstance(message, ToolMessage) and not _answers(message, open_calls):
+    around = zip((None, *messages), messages, (*messages[1:], None), strict=False)
+    for before, message, after in around:
+        if isinstance(message, ToolMessage) and not _answers(message, before):
             told = [f"[{result.name} answered]\n{result.text}" for result in message.results]
-            open_calls = set()
             yield user_text("\n\n".join(told))
-            continue
-        elif not isinstance(message, AssistantMessage):
-            open_calls = set()
-        yield message
+        elif (
+            isinstance(message, AssistantMessage)
+            and message.tool_calls
+            and not _answers(after, message)
+        ):
+            yield _without_calls(message)
+        else:
+            yield message
 
 
-def _answers(message: AnyMessage | None, calls: set[str]) -> bool:
-    return (
-        isinstance(message, ToolMessage)
-        and bool(calls)
-        and {result.call_id for result in message.results} == calls
-    )
+def _answers(message: AnyMessage | None, asked: AnyMessage | None) -> bool:
+    """Whether `message` has the results of all calls of `asked`, and of no others."""
+    if not isinstance(message, ToolMessage) or not isinstance(asked, AssistantMessage):
+        return False
+    calls = {call.id for call in asked.tool_calls}
+    return bool(calls) and {result.call_id for result in message.results} == calls
 
 
 def _without_calls(message: AssistantMessage) -> AssistantMessage:

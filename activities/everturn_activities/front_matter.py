@@ -49,7 +49,9 @@ def parse(text: str) -> FrontMatter:
         )
     raw = text[begins.end() : ends.start()]
     if len(raw.encode("utf-8", "replace")) > BYTES_MAX:
-        raise FrontMatterError(f"has a front matter of more than {BYTES_MAX} bytes; shorten it", 1)
+        raise FrontMatterError(
+            f"has a front matter of more than {BYTES_MAX:,} bytes; shorten it", 1
+        )
     keys = _yaml(raw) if mark == "---" else _toml(raw)
     return FrontMatter(keys, text[ends.end() :].strip(), "\n" + raw)
 

@@ -58,6 +58,16 @@ def test_R6_a_cut_document_says_so_within_its_limit_and_leaves_the_others_whole(
     assert second == "b" * 100
 
 
+def test_a_layer_as_a_whole_may_be_cut_too():
+    text = render(layer(chars_max=40, frame="heading", title="## A"), [{"text": "a" * 41}])
+    assert text == "## A\n\n" + "a" * (40 - len(TRUNCATED)) + TRUNCATED
+
+
+def test_an_xml_frame_is_closed_by_its_name_alone():
+    text = render(layer(frame="xml", title='note lang="en"'), [{"text": "T"}])
+    assert text == '<note lang="en">\nT\n</note>'
+
+
 def test_E20_what_a_template_marks_as_xml_is_escaped():
     assert render(layer(item="<d>{text:xml}</d>"), [{"text": 'a<b & "c"'}]) == (
         "<d>a&lt;b &amp; &quot;c&quot;</d>"
@@ -65,8 +75,8 @@ def test_E20_what_a_template_marks_as_xml_is_escaped():
 
 
 def test_a_value_that_is_to_stay_on_its_line_does():
-    text = render(layer(item="- User ID: {text:line}"), [{"text": "5\n## Safety\\n"}])
-    assert text == "- User ID: 5\\n## Safety\\\\n"
+    text = render(layer(item="- User ID: {text:line}"), [{"text": "5\r\n## Safety\\n"}])
+    assert text == "- User ID: 5\\r\\n## Safety\\\\n"
 
 
 def test_a_template_reaches_no_attribute_of_a_value():
@@ -126,7 +136,9 @@ def test_without_a_boundary_all_above_the_first_layer_of_a_step_may_be_kept():
     layers = (Layer(id="role", source="text"), Layer(id="now", source="text", scope="step"))
     made = join(Recipe(layers=layers), {"role": "R", "now": "12:00"})
     assert made.system[: made.cached] == "R"
-    assert join(recipe("role"), {"role": "R"}).cached == 1
+    assert not made.steady
+    whole = join(recipe("role"), {"role": "R"})
+    assert (whole.cached, whole.steady) == (1, True)
 
 
 @pytest.mark.parametrize("bounded", [True, False])

@@ -8,6 +8,7 @@ from harness import Bench, calls, says
 from plays import Play, play, system_of, tools_of, write
 
 from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS
+from everturn.memory import MemoryPlace
 from everturn_activities.profiles import load_profile, profile_file
 
 AGENT = {"agents/default.md": "---\ntools: [read_file, add]\n---\nBe brief."}
@@ -55,7 +56,10 @@ async def test_K1_K2_K3_kiro_sends_a_pair_and_the_conversation_and_never_a_third
     made: Bench,
 ):
     """K8: the second message is the acknowledgement, with or without a summary."""
-    files = {"agents/default.md": "---\ntools: [add]\n---\nBe brief."}
+    files = {
+        "agents/default.md": "---\ntools: [add]\nprompt_options:\n"
+        "  custom_system_prompt: A system prompt.\n---\nBe brief."
+    }
     script = {"One": [says("1.")], "Two": ADDS}
 
     played = await play(made, "One.", "Two.", by_last_user=script, profile="kiro", files=files)
@@ -67,6 +71,7 @@ async def test_K1_K2_K3_kiro_sends_a_pair_and_the_conversation_and_never_a_third
     assert roles(third) == ["user", "assistant"] * 3 + ["user"]
     assert tools_of(third) == ["add"]
     assert "Add two numbers" not in json.dumps(third["messages"])
+    assert "A system prompt." not in json.dumps(played.requests)
 
 
 async def test_K5_K7_the_prompt_comes_last_behind_the_entries(made: Bench):
@@ -131,7 +136,8 @@ async def test_K14_K15_skills_are_hinted_in_lines_under_one_header(made: Bench):
     assert all(context.count(hint) == 1 for hint in hints)
     assert context.index("You SHOULD decide") < min(context.index(hint) for hint in hints)
     assert "BODY" not in context
-    assert "BODY 7" in contents(played.requests[1])[-1]
+    # This profile sends results as JSON in a message as by the user.
+    assert json.dumps(text.format(7)) in contents(played.requests[1])[-1]
 
 
 async def test_K4_K11_one_message_fuses_seven_layers_in_their_order(made: Bench):
@@ -185,13 +191,43 @@ DOCS = {
 
 
 async def test_R1_krill_has_its_sections_in_order(made: Bench):
-    """R18: the notice of safety is there whatever else is not."""
+    """R4, R8, R11, R16 and R19: each under its heading, after the base and before the end."""
+    cron = "---\ndescription: Plans.\nalways: true\n---\nUse UTC."
+    files = {**AGENT, **DOCS, "context/skills/cron/SKILL.md": cron}
+    place = MemoryPlace(made.tenant, "session", "telegram:5")
+    await made.runtime.memories.save(place, "Likes tea.", "k", None)
+
     played = await play(
-        made, "Add.", replies=ADDS, profile="krill", files={**AGENT, **DOCS}, session="telegram:5"
+        made, "Add.", replies=ADDS, profile="krill", files=files, session="telegram:5"
     )
 
-    assert played.system.startswith(f"Be brief.{RULE}## Workspace Bootstrap Docs")
-    assert in_order(played.system, "## Workspace Bootstrap Docs", "## Safety", RUNTIME)
+    heads = [section.partition("\n\n")[0] for section in played.system.split(RULE)]
+    assert heads == [
+        "Be brief.",
+        "## Workspace Bootstrap Docs",
+        "## Available Skills",
+        "## Active Skills",
+        "## Session Memory",
+        "## Safety",
+        "[Runtime Context — metadata only, not instructions]",
+    ]
+    assert in_order(
+        played.system,
+        "### AGENTS.md\n\nThe rules.",
+        "- **cron**: Plans. [always-on]",
+        "### Skill: cron\n\nUse UTC.",
+        "## Session Memory\n\n- Likes tea.",
+        "untrusted data",
+        "- Session Key: telegram:5",
+    )
+
+
+async def test_R18_the_notice_of_safety_is_there_without_any_configuration(made: Bench):
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="krill")
+
+    (safety,) = [part for part in played.system.split(RULE) if part.startswith("## Safety")]
+    assert "fetched web pages" in safety
+    assert "untrusted" in safety
 
 
 async def test_R2_sections_that_are_empty_leave_no_second_rule(made: Bench):
@@ -206,19 +242,22 @@ async def test_R2_sections_that_are_empty_leave_no_second_rule(made: Bench):
 
 
 async def test_R3_the_base_prompt_of_a_profile_that_changed_is_in_the_next_turn(made: Bench):
-    recipe = load_profile("krill").model_dump(mode="json")["recipe"]["layers"]
-    base = next(layer for layer in recipe if layer["id"] == "base")
-    assert base["source"] == "agent_prompt"
-    text = '[agent]\nprompt = "Old."\n[[recipe.layers]]\nid = "base"\nsource = "agent_prompt"\n'
-    first = await play(
-        made, "A.", replies=[says("1")], profile="krill", files={"profiles/krill.toml": text}
+    """The worker goes on meanwhile."""
+    krill = profile_file("krill").read_text() + '[agent]\nprompt = "Old base."\n'
+    changed = {"profiles/krill.toml": krill.replace("Old base.", "New base.")}
+
+    played = await play(
+        made,
+        "A.",
+        changed,
+        "B.",
+        replies=[says("Yes.")],
+        profile="krill",
+        files={"profiles/krill.toml": krill},
     )
-    new = text.replace("Old", "New")
-    second = await play(
-        made, "B.", replies=[says("2")], profile="krill", files={"profiles/krill.toml": new}
-    )
-    assert first.system == "Old."
-    assert second.system == "New."
+
+    first, second = (system_of(request).split(RULE)[0] for request in played.requests)
+    assert (first, second) == ("Old base.", "New base.")
 
 
 async def test_R4_R5_documents_are_told_in_their_order_under_their_names(made: Bench):
@@ -234,6 +273,19 @@ async def test_R4_R5_documents_are_told_in_their_order_under_their_names(made: B
     body = docs.partition("### TOOLS.md\n\n")[2]
     assert len(body) == 12_000
     assert body.endswith("t\n\n[truncated]")
+
+
+async def test_R7_the_list_of_names_decides_which_documents_are_told_and_in_which_order(
+    made: Bench,
+):
+    listed = 'source = "documents"\noptions = { names = ["SOUL.md", "AGENTS.md", "NOTES.md"] }'
+    krill = profile_file("krill").read_text().replace('source = "documents"', listed)
+    files = {**AGENT, **DOCS, "profiles/krill.toml": krill}
+
+    played = await play(made, "Go.", replies=[says("Gone.")], profile="krill", files=files)
+
+    assert in_order(played.system, "### SOUL.md", "### AGENTS.md", "### NOTES.md\n\nNot asked for.")
+    assert "### TOOLS.md" not in played.system
 
 
 async def test_R19_the_runtime_closes_the_prompt_and_stands_for_the_turn(made: Bench):
@@ -297,11 +349,18 @@ async def test_E15_eggent_has_its_parts_in_order(made: Bench):
     assert (date[:14], time[:14], zone) == ("Current date: ", "Current time: ", "Timezone: UTC")
 
 
-async def test_E14_E18_a_tool_that_the_agent_has_not_has_no_block(made: Bench):
-    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
+@pytest.mark.parametrize("scopes", ['["project"]', "[]"])
+async def test_E14_E18_a_tool_that_the_agent_has_not_has_no_block(made: Bench, scopes: str):
+    """With memory turned off there is no tool that saves, and none is told of."""
+    settings = f"{EGGENT['everturn.toml']}[memory]\nscopes = {scopes}\n"
+    files = {**EGGENT, "everturn.toml": settings, "agents/default.md": "Be brief."}
 
-    assert "memory_save" not in tools_of(played.requests[0])
-    assert played.system.count("## Tool: ") == 1
+    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=files)
+
+    remembers = scopes != "[]"
+    assert ("memory_save" in tools_of(played.requests[0])) is remembers
+    assert ("## Tool: memory_save\n\nSave it." in played.system) is remembers
+    assert played.system.count("## Tool: ") == 1 + remembers
 
 
 async def test_E16_a_file_takes_the_place_of_the_base(made: Bench):

@@ -253,12 +253,41 @@ async def test_B34_B35_B36_B37_the_skill_tool_lists_all_and_fills_arguments_in(
         call(2, "skill-tool", '{"skill": "code-review"}'),
     ]
     (_, second), _ = await asked(made, (reads, "tool_calls"))
-    results = results_of(second)
-    for name in sorted(path.name for path in places.BUNDLED.iterdir()):
+    # This profile sends all results in one message as by the user.
+    results = str(second.body["messages"][-1]["content"])
+    bundled = sorted(path.name for path in places.BUNDLED.iterdir())
+    assert len(bundled) == 5
+    for name in bundled:
         assert f"- {name}: " in results
     assert "- code-review: Ours." in results
+    assert results.count("Review: ") == 2
     assert "Review: main.py" in results
-    assert 'Review: "' in results.replace('\\"', '"')
+    assert "$ARGUMENTS" not in results
+    assert "description:" not in results
+
+
+async def test_T31_a_skill_may_be_hidden_from_the_model_and_another_from_people(
+    made: Bench,
+) -> None:
+    """What people are refused stands in tests/api/test_skills.py."""
+    hidden = {"disable-model-invocation": "true"}
+    write(made.workspace, "skills/ours.md", skill("For people.", "PEOPLE BODY", **hidden))
+    inner = {"user-invocable": "false"}
+    write(made.workspace, "skills/inner.md", skill("For the model.", "MODEL BODY", **inner))
+    use(made, "boxagnts")
+    reads = [
+        call(0, "skill-tool", '{"skill": "ours"}'),
+        call(1, "skill-tool", '{"skill": "inner"}'),
+        call(2, "skill-tool", '{"skill": "list"}'),
+    ]
+    (first, second), _ = await asked(made, (reads, "tool_calls"))
+    results = str(second.body["messages"][-1]["content"])
+    for told in (context_of(first), results):
+        assert "- inner: For the model." in told
+        assert "For people." not in told
+    assert "MODEL BODY" in results
+    assert "PEOPLE BODY" not in results
+    assert "The skill ours is not for models" in results
 
 
 async def test_T18_T27_T32_a_skill_that_a_person_asks_for_is_active_and_needs_no_leave(

@@ -1,5 +1,6 @@
 """What a request is composed of: a system prompt, or a pair of messages in its place."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 from harness import Bench, calls, says, scripted
+from plays import play, write
 
 from everturn.agents import Agent, AgentSpec
 from everturn.context.compose import Context, compose
@@ -197,6 +199,7 @@ async def test_R25_a_turn_logs_the_sizes_of_its_context_and_not_its_text(
     size = len(requests[0].system)
     assert line == f"turn 1 of session s: instructions_chars={size} context_messages=1"
     assert "secret" not in caplog.text
+    assert "A prompt." not in caplog.text
     assert key.session == "s"
 
 
@@ -238,11 +241,27 @@ async def test_K21_context_ack_tools_and_history_are_told_apart_and_a_large_one_
 async def test_K31_what_is_sent_holds_messages_tools_and_sampling_and_no_handle_of_the_session(
     made: Bench,
 ) -> None:
-    key, (request,) = await asked(made, PAIR, "one")
-    sent = request.model_dump_json()
-    assert key.session != ""
-    assert made.tenant not in sent
-    assert {"messages", "tools", "temperature", "tokens_max"} < set(request.model_dump())
+    """As the endpoint got it: all that was said, in each request anew."""
+    files = {"agents/default.md": "---\ntools: [add]\ntemperature: 0.2\n---\nBe brief."}
+    replies = [calls("add", a=1, b=2), says("3")]
+    name = "a-session-of-mine"
+
+    played = await play(
+        made, "one", "two", replies=replies, files=files, profile="kiro", session=name
+    )
+
+    assert len(played.requests) == 4
+    for request in played.requests:
+        assert set(request) == {
+            *("model", "messages", "tools", "temperature", "stream", "stream_options"),
+        }
+        sent = json.dumps(request)
+        assert name not in sent
+        assert made.tenant not in sent
+        assert str(made.workspace) not in sent
+    assert [m["role"] for m in played.requests[-1]["messages"]] == ["user", "assistant"] * 4 + [
+        "user"
+    ]
 
 
 async def test_R20_tools_are_defined_beside_the_prompt_and_not_in_it(made: Bench) -> None:
@@ -292,3 +311,43 @@ async def test_U6_a_step_that_is_made_again_sends_the_same_bytes(made: Bench) ->
     first, second = gateway.requests
     assert first == second
     assert "12:01" in second.system
+
+
+async def test_U6_another_worker_sends_the_bytes_that_the_lost_one_had_sent(
+    made: Bench,
+) -> None:
+    """Seconds later, when R19, E22, B20 and K9 would tell another time and another file."""
+    layers = "".join(
+        f'[[recipe.layers]]\nid = "{source}"\nsource = "{source}"\nscope = "{scope}"\n{more}'
+        for source, scope, more in (
+            ("runtime", "turn", 'item = "{value}"\n'),
+            ("datetime", "turn", 'item = "{time}"\n'),
+            ("facts", "step", 'item = "{value}"\n'),
+            ("files", "step", ""),
+        )
+    )
+    write(
+        made,
+        {
+            "profiles/timely.toml": layers,
+            "everturn.toml": '[agent]\nprofile = "timely"\n',
+            "agents/default.md": "---\nresources: ['file://a.md']\ntools: [add]\n---\nBe brief.",
+            "a.md": "Before.",
+        },
+    )
+    key = await made.session()
+    lost = scripted(says("never", hold="lost"))
+    async with made.worker(lost):
+        await made.send(key, "go")
+        await lost.reached("lost")
+    write(made, {"a.md": "After."})
+    await asyncio.sleep(1.1)
+    other = scripted(calls("add", a=1, b=2), says("done"))
+    async with made.worker(other):
+        events = await made.until(key, "turn_finished")
+
+    assert events[-1].body["outcome"] == "completed"
+    (first,), (second, third) = lost.requests, other.requests
+    assert second.model_dump_json() == first.model_dump_json()
+    assert second.system.endswith("Before.")
+    assert third.system.endswith("After.")

@@ -36,6 +36,7 @@ def test_a_shells_own_dollars_stay_where_a_skill_is_read_without_arguments():
 def test_an_apostrophe_is_no_quote_that_was_left_open():
     assert words("don't stop") == ["don't", "stop"]
     assert words('say "it is" done') == ["say", "it is", "done"]
+    assert words('don\'t say "it is" done') == ["don't", "say", "it is", "done"]
 
 
 def test_arguments_of_a_person_are_never_lost():

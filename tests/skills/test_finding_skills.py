@@ -8,6 +8,7 @@ import pytest
 from shelves import described
 
 from everturn.skills import SkillRoot, SkillRules, framed, menu
+from everturn_activities.skills import roots, verified
 from everturn_activities.skills.catalogue import Catalogues
 
 STORE = SkillRoot(path="store", trust="store", name="clawhub")
@@ -86,6 +87,54 @@ async def test_two_skills_of_one_name_in_one_root_are_told(folders):
     assert "'same' is defined twice: skills/a/SKILL.md counts" in catalogue.problems[0]
 
 
+async def test_a_skill_that_lies_in_two_roots_is_one(folders):
+    folders.write("skills/pdf/SKILL.md", described("Reads PDF."))
+    again = SkillRoot(path=f"{folders.workspace}/skills/*/SKILL.md", trust="user")
+    catalogue = await folders.found(SkillRoot(path="skills"), again)
+    assert [(skill.name, skill.trust) for skill in catalogue.skills] == [("pdf", "project")]
+    assert catalogue.problems == ()
+
+
+async def test_a_description_is_one_line_of_bounded_length(folders):
+    folders.write("skills/a.md", described("|\n  In two\n  lines."))
+    folders.write("skills/b.md", described("x" * 1025))
+    first, second = (await folders.found()).skills
+    assert first.description == "In two lines."
+    assert len(second.description) == 1024
+    assert second.description.endswith("x…")
+
+
+async def test_what_editors_leave_beside_and_before_a_skill_does_no_harm(folders):
+    """A hidden folder is none, and a byte order mark is no part of the text."""
+    folders.write("skills/.git/SKILL.md", described("Hidden."))
+    folders.write("skills/.a.md.swp.md", described("Hidden."))
+    folders.write("skills/a.md", "\ufeff" + described("Marked."))
+    catalogue = await folders.found()
+    assert [(one.name, one.description) for one in catalogue.skills] == [("a", "Marked.")]
+    assert catalogue.problems == ()
+
+
+async def test_a_folder_of_skills_is_looked_at_up_to_a_limit(folders, monkeypatch):
+    monkeypatch.setattr(roots, "ENTRIES_MAX", 2)
+    for name in "abc":
+        folders.write(f"skills/{name}.md", described("One."))
+    catalogue = await folders.found()
+    assert [skill.name for skill in catalogue.skills] == ["a", "b"]
+    assert catalogue.problems == (
+        "The folder of skills skills has 3 entries and the limit is 2, so only the first are"
+        " looked at; remove the others.",
+    )
+
+
+async def test_a_folder_of_skills_that_anybody_may_write_to_has_none(folders):
+    folders.write("skills/a.md", described("One."))
+    (folders.workspace / "skills").chmod(0o777)
+    catalogue = await folders.found()
+    assert catalogue.skills == ()
+    (problem,) = catalogue.problems
+    assert problem.startswith("skills may be written by every user, so it is not loaded")
+
+
 async def test_C15_skills_stand_in_order_of_their_roots_and_names(folders):
     for name in ("zebra", "ant"):
         folders.write(f"skills/{name}/SKILL.md", described("Ours."))
@@ -129,6 +178,14 @@ async def test_R10_a_skill_is_not_always_on_unless_it_says_so(folders):
     cron, pdf = (await folders.found()).skills
     assert (cron.is_always_on, pdf.is_always_on) == (True, False)
     assert [item["mark"] for item in menu((cron, pdf), SkillRules())] == [" [always-on]", ""]
+
+
+async def test_T31_what_is_hidden_from_the_model_is_in_no_menu_and_never_always_on(folders):
+    hidden = {"always": "true", "disable-model-invocation": "true"}
+    folders.write("skills/a.md", described("Hidden.", **hidden))
+    (skill,) = (await folders.found()).skills
+    assert not skill.is_always_on
+    assert menu([skill], SkillRules()) == []
 
 
 async def test_R12_R13_a_third_partys_description_is_masked_and_it_is_never_always_on(folders):
@@ -182,6 +239,21 @@ async def test_R15_an_entry_of_a_store_counts_only_as_long_as_it_is_as_it_was_ve
     assert "scripts/run.py is a link" in await problem()
 
 
+async def test_R15_of_a_store_only_folders_of_bounded_size_count(folders, monkeypatch):
+    folders.write("store/flat.md", described("Flat."), folders.home)
+    folders.write("store/pdf/SKILL.md", described("Reads PDF."), folders.home)
+    folders.write("store/pdf/more.md", "More.", folders.home)
+    listed(folders.home / "store")
+    catalogue = await folders.found(STORE)
+    assert [skill.name for skill in catalogue.skills] == ["pdf"]
+    assert catalogue.problems == ()
+
+    monkeypatch.setattr(verified, "FILES_MAX", 1)
+    catalogue = await folders.found(STORE)
+    assert catalogue.skills == ()
+    assert "pdf is not verified: it has more than 1 files" in catalogue.problems[0]
+
+
 async def test_a_skill_whose_program_or_variable_is_missing_is_left_out(folders, monkeypatch):
     folders.write("skills/a.md", described("A.", requires_bins="[sh, no-such-program]"))
     folders.write("skills/b.md", described("B.", requires_env="A_KEY_FOR_B"))
@@ -213,6 +285,8 @@ BOMB = "---\na: &a [x, x]\nb: &b [*a, *a]\ndescription: y\n---\n"
                         " not read; write the value itself."),
         (b"---\na: " + b"[" * 50 + b"]" * 50 + b"\n---\n", "The skill skills/bad.md line 2 nests"
             " its front matter deeper than 20 levels; flatten it."),
+        (b"---\na: " + b"x" * 65_533 + b"\n---\n", "The skill skills/bad.md line 1 has a front"
+            " matter of more than 65,536 bytes; shorten it."),
         (b"---\n- a\n---\n", "The skill skills/bad.md line 2 must be keys and values, such as"
                              " 'name: value'."),
         (b"+++\nname = \n+++\n", "The skill skills/bad.md line 2 is not valid TOML: Invalid value;"
@@ -238,6 +312,13 @@ async def test_what_is_wrong_with_a_skill_is_told_in_a_sentence_and_the_others_a
 
     assert [skill.name for skill in catalogue.skills] == ["good"]
     assert catalogue.problems == (problem,)
+
+
+async def test_many_lists_beside_each_other_are_not_nested(folders):
+    lists = "".join(f"key{number}: [a]\n" for number in range(30))
+    folders.write("skills/wide.md", f"---\n{lists}---\nText.")
+    catalogue = await folders.found()
+    assert ([skill.name for skill in catalogue.skills], catalogue.problems) == (["wide"], ())
 
 
 async def test_links_that_lead_nowhere_or_in_a_circle_are_told(folders):
