@@ -54,6 +54,8 @@ def _message(given: dict[str, Any]) -> AnyMessage:
         if role == "tool":
             return user_text(f"[tool result]\n{content}")
         content = [{"type": "text", "text": content}]
+    if not content:
+        raise ValueError("a message without any part")
     body = {"role": role, "results" if role == "tool" else "parts": content}
     return message_from_json(json.dumps(body))
 
@@ -79,7 +81,7 @@ def _answers(message: AnyMessage | None, asked: AnyMessage | None) -> bool:
     if not isinstance(message, ToolMessage) or not isinstance(asked, AssistantMessage):
         return False
     calls = {call.id for call in asked.tool_calls}
-    return bool(calls) and {result.call_id for result in message.results} == calls
+    return {result.call_id for result in message.results} == calls
 
 
 def _without_calls(message: AssistantMessage) -> AssistantMessage:

@@ -11,6 +11,7 @@ from everturn_activities.threads import in_thread
 from everturn_activities.trust import require_trusted_status
 
 BYTES_MAX = 1024 * 1024
+LOOPS = "is a symbolic link that leads back to itself; remove it"
 _KEPT_CHARS = 32 * 1024 * 1024
 # A longer read could hold up the event loop for more than a millisecond.
 _QUICK_BYTES = 256 * 1024
@@ -37,7 +38,7 @@ def why_not(error: OSError) -> str:
     """The end of a sentence that begins with the file."""
     match error.errno:
         case errno.ELOOP:
-            return "is a symbolic link that leads back to itself; remove it"
+            return LOOPS
         case errno.ENOENT:
             return "is a symbolic link that leads nowhere; remove it"
         case errno.EACCES | errno.EPERM:
@@ -107,11 +108,11 @@ class Texts:
         """The text of a file, None where there is none. Raises UnreadableError."""
         try:
             status = os.stat(file)
-        except FileNotFoundError:
-            return None
         except NotADirectoryError:
             return None
         except OSError as error:
+            if error.errno == errno.ENOENT and not _is_link(file):
+                return None
             raise UnreadableError(f"{shown} {why_not(error)}.") from None
         found = stamp(status)
         known = self._kept.get(file)
@@ -136,6 +137,10 @@ class Texts:
         while self._chars > _KEPT_CHARS:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._chars -= _length(dropped)
+
+
+def _is_link(file: str) -> bool:
+    return os.path.islink(file)
 
 
 def _length(text: str | UnreadableError) -> int:

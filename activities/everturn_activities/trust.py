@@ -14,21 +14,39 @@ def require_trusted(path: Path) -> None:
     require_trusted_status(path, path.stat())
 
 
+def resolved(path: Path) -> Path:
+    """`path` without links. Raises WorkspaceError where they lead in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        raise WorkspaceError(
+            f"{path} is a symbolic link that leads back to itself; remove it, or name another."
+        ) from None
+
+
 def read_code(path: Path) -> bytes:
     """The content of a file that is trusted, checked on the very file that is read."""
     try:
-        with path.open("rb") as file:
-            require_trusted_status(path, os.fstat(file.fileno()))
+        with open(path, "rb", opener=_at_once) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise WorkspaceError(f"{path} is no file that could be read; remove it.")
+            require_trusted_status(path, status)
             return file.read(TEXT_BYTES_MAX + 1)
     except OSError as error:
         raise WorkspaceError(f"{path} cannot be read: {error.strerror}; mend that.") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    # A pipe that nobody writes to would be waited for.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_text(path: Path) -> str:
     """The same as text."""
     content = read_code(path)
     if len(content) > TEXT_BYTES_MAX:
-        raise WorkspaceError(f"{path} is longer than {TEXT_BYTES_MAX} bytes; shorten it.")
+        raise WorkspaceError(f"{path} is longer than {TEXT_BYTES_MAX:,} bytes; shorten it.")
     try:
         # Some editors begin a file with a byte order mark.
         return content.decode("utf-8-sig")

@@ -23,7 +23,7 @@ from everturn_activities.definitions import meant, place_of, read_toml, validate
 from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
 from everturn_activities.toolbox import broken_schema
-from everturn_activities.trust import require_trusted
+from everturn_activities.trust import require_trusted, resolved
 
 SETTINGS_FILE = "everturn.toml"
 SPECS_KEPT = 256
@@ -130,7 +130,7 @@ class Workspace:
         self, name: str, model_override: str | None = None, working_dir: Path | None = None
     ) -> AgentSpec:
         """The same, of the agent that is called so, whichever is the default."""
-        folder = (working_dir or self.working_dir).resolve()
+        folder = resolved(working_dir or self.working_dir)
         asked = (name, model_override, folder)
         made = self._made.get(asked)
         if made is None:
@@ -263,7 +263,7 @@ def remembering(profile: Profile, settings: MemorySettings) -> Profile:
 def _working_dir(agent: Agent, folder: Path) -> Path:
     if agent.working_directory is None:
         return folder
-    own = (folder / Path(agent.working_directory).expanduser()).resolve()
+    own = resolved(folder / Path(agent.working_directory).expanduser())
     if not own.is_dir():
         raise WorkspaceError(
             f"Agent {agent.name!r} sets working_directory to {agent.working_directory!r}, and"
@@ -298,7 +298,7 @@ def load(path: Path) -> Workspace:
     Raises WorkspaceError: one sentence with the file, the line where one is known, and the
     mend.
     """
-    root = path.expanduser().resolve()
+    root = resolved(path.expanduser())
     with _loading:
         fingerprint = _fingerprint(root)
         known = _loaded.get(root)
@@ -359,7 +359,7 @@ def _load(root: Path) -> Workspace:
         )
     require_trusted(root)
     settings = validated(WorkspaceSettings, *_toml(file))
-    working_dir = (root / Path(settings.working_dir).expanduser()).resolve()
+    working_dir = resolved(root / Path(settings.working_dir).expanduser())
     if not working_dir.is_dir():
         raise WorkspaceError(
             f"{file} sets working_dir to {settings.working_dir!r}, and {working_dir} is no"

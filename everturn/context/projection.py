@@ -60,8 +60,7 @@ def _begins_a_turn(one: Placed, before: Placed) -> bool:
     if one.turn != before.turn:
         return True
     # A conversation from elsewhere had turns too, and nobody has numbered them.
-    answered = not isinstance(before.message, UserMessage)
-    return one.turn == IMPORTED and answered and isinstance(one.message, UserMessage)
+    return one.turn == IMPORTED and isinstance(one.message, UserMessage)
 
 
 def _reply(messages: Sequence[AnyMessage]) -> str:

@@ -24,6 +24,12 @@ async def test_what_is_wrong_with_skills_is_told_a_sentence_a_line(commands, run
     fine = await commands("skills", "check")
     assert (fine.code, fine.out) == (0, "")
     write(runtime, "broken", "+++\nname = 1\n+++\n")
+    listed = await commands("skills", "list")
+    assert listed.err == "There is 1 problem: see 'everturn skills check'.\n"
+    write(runtime, "another", "---\n")
+    listed = await commands("skills", "list")
+    assert listed.err == "There are 2 problems: see 'everturn skills check'.\n"
+    (runtime.workspace / "skills" / "another.md").unlink()
     ran = await commands("skills", "check")
     assert ran.code == 1
     assert ran.out == (

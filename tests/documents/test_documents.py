@@ -67,6 +67,13 @@ async def test_a_document_that_cannot_be_read_is_told_and_the_others_are_there(
     assert ask.warnings == [warning]
 
 
+async def test_a_link_to_a_document_that_is_gone_is_told(ask, sources):
+    ask.write("context/AGENTS.md", "Be kind.")
+    (ask.folder / "context" / "SOUL.md").symlink_to("gone.md")
+    assert names(await ask(sources.documents)) == ["AGENTS.md"]
+    assert ask.warnings == ["context/SOUL.md is a symbolic link that leads nowhere; remove it."]
+
+
 async def test_a_document_that_links_to_itself_or_that_anybody_may_write_is_told(ask, sources):
     soul = ask.write("context/SOUL.md", "x")
     soul.unlink()
@@ -147,6 +154,7 @@ async def test_a_pattern_follows_no_link_in_a_circle(ask, sources):
     (ask.folder / "docs" / "itself").symlink_to(ask.folder / "docs" / "itself")
     ask.resources = ("file://docs/**/*.md", "file://docs/*/*.md")
     assert paths(await ask(sources.files)) == ["docs/a.md", "docs/again/a.md"]
+    assert ask.warnings == ["docs/itself is a symbolic link that leads back to itself; remove it."]
 
 
 async def test_a_resource_that_names_nothing_is_told(ask, sources):

@@ -44,10 +44,11 @@ def test_T23_what_is_written_is_read_as_it_was() -> None:
 def test_bad_lines_are_left_out_and_told() -> None:
     deep = f'{{"role": "user", "content": {"[" * 100_000}'
     lines = ['{"role": "user", "content": "a", "tokens": 1}', "{", '{"role": "system"}', "[]", ""]
-    messages, left_out = read_lines("\n".join([*lines, deep]))
+    lines += [deep, '{"role": "tool", "content": []}', '{"role": "user", "content": []}']
+    messages, left_out = read_lines("\n".join(lines))
     assert messages == [user_text("a")]
     assert left_out == [
-        f"line {number} is no message with 'role' and 'content'" for number in (2, 3, 4, 6)
+        f"line {number} is no message with 'role' and 'content'" for number in (2, 3, 4, 6, 7, 8)
     ]
 
 
@@ -66,12 +67,14 @@ def test_a_result_without_its_call_and_a_call_without_its_result_become_text() -
 def test_results_answer_only_what_stands_right_before_them() -> None:
     others = ToolMessage(results=(ToolResult(call_id="c2", name="add", text="3"),))
     both = ToolMessage(results=(*RESULTS.results, *others.results))
+    two = AssistantMessage(parts=(*CALLS.tool_calls, ToolCall(id="c2", name="add")))
     as_text, twice = user_text("[add answered]\n2"), user_text("[add answered]\n3")
     without = AssistantMessage(parts=(Text(text="[called add]"),))
     for given, read in (
         ([CALLS, RESULTS, RESULTS], [CALLS, RESULTS, as_text]),
         ([CALLS, SAID, RESULTS], [without, SAID, as_text]),
         ([CALLS, others], [without, twice]),
+        ([two, RESULTS], [AssistantMessage(parts=(Text(text="[called add, add]"),)), as_text]),
         ([CALLS, both], [without, user_text("[add answered]\n2\n\n[add answered]\n3")]),
     ):
         assert read_lines("\n".join(line_of(one, 1) for one in given))[0] == read

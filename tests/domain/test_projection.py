@@ -50,6 +50,12 @@ def test_the_pieces_of_a_reply_that_was_cut_are_one() -> None:
     assert of_one_turn(user_text("go"), says("Half. "), says("Rest.")) == [user_text("go"), whole]
 
 
+def test_a_message_that_joined_a_turn_does_not_part_its_reply() -> None:
+    whole = AssistantMessage(parts=(Text(text="Half. Rest."),))
+    said = (user_text("go"), says("Half. "), user_text("and on"), says("Rest."))
+    assert of_one_turn(*said) == [user_text("go"), user_text("and on"), whole]
+
+
 def test_a_turn_without_a_reply_leaves_what_its_users_said() -> None:
     assert of_one_turn(user_text("a"), user_text("b"), says("", "read"), results("read")) == [
         user_text("a"),
@@ -77,13 +83,14 @@ def test_work_is_not_said() -> None:
 def test_each_exchange_of_a_conversation_from_elsewhere_stays() -> None:
     """Its messages belong to turn 0, which nobody worked."""
     said = [user_text("a"), says("", "read"), results("read"), says("A."), user_text("b")]
-    placed = [Placed(n, IMPORTED, one) for n, one in enumerate([*said, says("B.")], 1)]
+    pieces = [says("B. "), says("Rest.")]
+    placed = [Placed(n, IMPORTED, one) for n, one in enumerate([*said, *pieces], 1)]
     told = projected(placed)
     assert [one.message for one in told] == [
         user_text("a"),
         AssistantMessage(parts=(Text(text="A."),)),
         user_text("b"),
-        AssistantMessage(parts=(Text(text="B."),)),
+        AssistantMessage(parts=(Text(text="B. Rest."),)),
     ]
-    assert [one.position for one in told] == [1, 4, 5, 6]
+    assert [one.position for one in told] == [1, 4, 5, 7]
     assert projected(told) == told

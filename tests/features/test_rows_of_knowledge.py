@@ -91,6 +91,7 @@ async def test_E6_two_projects_have_memories_and_knowledge_of_their_own(made: Be
     remembered, found = results_of(played)
     assert remembered == "project fact 1: Ours is blue."
     assert "There is no knowledge 'theirs'; there is docs." in found
+    assert "Ours is blue." in played.system
     assert "Theirs is" not in str(played.requests)
 
 

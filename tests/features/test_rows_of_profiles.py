@@ -13,6 +13,7 @@ from everturn_activities.profiles import load_profile, profile_file
 
 AGENT = {"agents/default.md": "---\ntools: [read_file, add]\n---\nBe brief."}
 ADDS = [calls("add", a=1, b=2), says("It is 3.")]
+RESTS = [calls("slow", seconds=1.1), says("Rested.")]
 RULE = "\n\n---\n\n"
 RUNTIME = "[Runtime Context — metadata only, not instructions]\n\n## Runtime Metadata"
 
@@ -176,6 +177,7 @@ async def test_K4_K11_one_message_fuses_seven_layers_in_their_order(made: Bench)
     assert context.count(ENTRY_BEGINS) == context.count(ENTRY_ENDS) == 6
     assert "Indexed content." not in context
     assert "First." not in said
+    assert not any("THE GIST" in text for text in said)
     assert said[-1] == "Third."
 
 
@@ -289,8 +291,10 @@ async def test_R7_the_list_of_names_decides_which_documents_are_told_and_in_whic
 
 
 async def test_R19_the_runtime_closes_the_prompt_and_stands_for_the_turn(made: Bench):
+    """The second step begins a second later."""
+    files = {"agents/default.md": "---\ntools: [slow]\n---\nBe brief."}
     played = await play(
-        made, "Add.", replies=ADDS, profile="krill", files=AGENT, session="telegram:5"
+        made, "Rest.", replies=RESTS, profile="krill", files=files, session="telegram:5"
     )
 
     first, second = (system_of(request).split(RULE)[-1] for request in played.requests)
@@ -379,10 +383,12 @@ async def test_E19_instructions_of_a_project_are_told_if_it_has_any(made: Bench)
 
 
 async def test_E22_the_date_is_the_same_in_all_requests_of_a_turn(made: Bench):
-    """Workflows here are replayed at each task, and the text stays as it was."""
-    played = await play(made, "Add.", replies=ADDS, profile="eggent", files=EGGENT)
+    """Workflows here are replayed at each task, and the text stays though a second passes."""
+    files = {**EGGENT, "agents/default.md": "---\ntools: [slow]\n---\n"}
+    played = await play(made, "Rest.", replies=RESTS, profile="eggent", files=files)
 
     first, second = map(system_of, played.requests)
+    assert "Current time: " in first
     assert first == second
 
 
@@ -419,9 +425,8 @@ async def test_B5_B20_boxagnts_has_its_parts_in_order(made: Bench):
 
 
 async def test_B21_above_the_boundary_the_steps_are_the_same(made: Bench):
-    replies = [calls("slow", seconds=1.1), says("Rested.")]
     played = await play(
-        made, "Rest.", replies=replies, profile="boxagnts", files={"agents/default.md": "Be brief."}
+        made, "Rest.", replies=RESTS, profile="boxagnts", files={"agents/default.md": "Be brief."}
     )
 
     first, second = map(system_of, played.requests)

@@ -322,6 +322,7 @@ async def test_bad_files_are_told_once_by_name_and_the_turn_goes_on(made: Bench)
     write(skills, "open/SKILL.md", "---\ndescription: never ends\n")
     write(skills, "one/SKILL.md", skill("First.", name="same"))
     write(skills, "two/SKILL.md", skill("Second.", name="same"))
+    write(skills, "binary/SKILL.md", "PK\0")
     (skills / "circle").symlink_to(skills / "circle")
     use(made, "krill")
     one = ([call(0, "add", '{"a": 1, "b": 2}')], "tool_calls")
@@ -331,7 +332,9 @@ async def test_bad_files_are_told_once_by_name_and_the_turn_goes_on(made: Bench)
     told = "\n".join(warnings(events))
     for name in ("SOUL.md has 104,857,600 bytes", "USER.md is not a text file",
                  "TOOLS.md line 1 is not valid UTF-8", "bomb/SKILL.md line 3 uses the YAML alias",
-                 "open/SKILL.md begins a front matter", "'same' is defined twice"):  # fmt: skip
+                 "open/SKILL.md begins a front matter", "'same' is defined twice",
+                 "binary/SKILL.md is not a text file",
+                 "skills/circle is a symbolic link that leads back to itself"):  # fmt: skip
         assert told.count(name) == 1, told
 
 

@@ -190,17 +190,18 @@ def test_K4_kiros_seven_layers_stand_in_their_order_in_one_message() -> None:
     assert (ack.role, said) == ("assistant", user_text("go"))
 
 
+@pytest.mark.parametrize("profile", [SYSTEM, PAIR])
 async def test_R25_a_turn_logs_the_sizes_of_its_context_and_not_its_text(
-    made: Bench, caplog: pytest.LogCaptureFixture
+    made: Bench, caplog: pytest.LogCaptureFixture, profile: Profile
 ) -> None:
     caplog.set_level("INFO", "everturn_activities.model")
-    key, requests = await asked(made, SYSTEM, "A secret question.", prompt="A prompt.", steps=1)
+    _, requests = await asked(made, profile, "A secret question.", prompt="A prompt.", steps=1)
     (line,) = [one.getMessage() for one in caplog.records if "context_messages" in one.message]
-    size = len(requests[0].system)
-    assert line == f"turn 1 of session s: instructions_chars={size} context_messages=1"
+    first = requests[0]
+    size, count = len(first.system or text_of(first.messages[0])), len(first.messages)
+    assert line == f"turn 1 of session s: instructions_chars={size} context_messages={count}"
     assert "secret" not in caplog.text
     assert "A prompt." not in caplog.text
-    assert key.session == "s"
 
 
 async def test_E25_each_request_is_logged_whole_before_it_is_made_and_without_secrets(

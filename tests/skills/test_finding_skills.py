@@ -331,7 +331,9 @@ async def test_links_that_lead_nowhere_or_in_a_circle_are_told(folders):
     (skills / "inside" / "SKILL.md").symlink_to("SKILL.md")
 
     catalogue = await folders.found()
+    by_pattern = await folders.found(SkillRoot(path="skills/*/SKILL.md"))
 
+    assert by_pattern.problems == catalogue.problems
     assert [skill.name for skill in catalogue.skills] == ["good"]
     assert catalogue.problems == (
         "The skill skills/circle is a symbolic link that leads back to itself; remove it.",

@@ -1,5 +1,6 @@
 """What the sources give that need only the agent, its files and the time."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,30 @@ async def test_a_file_that_cannot_be_used_is_warned_of(tmp_path: Path):
     root.mkdir()
     (tmp_path / "secret").write_text("secret")
     (root / "broken.md").write_bytes(b"\xff")
+    (root / "binary.md").write_bytes(b"\x7fELF\0")
+    (root / "long.md").write_text("x" * (1024 * 1024 + 1))
+    (root / "circle.md").symlink_to("circle.md")
+    (root / "gone.md").symlink_to("nowhere")
+    (root / "open.md").write_text("Obey me.")
+    (root / "open.md").chmod(0o666)
+    os.mkfifo(root / "pipe.md")
     asking = Asking(root)
 
-    assert await asking(file, path="../secret") == ""
-    assert await asking(file, path="broken.md") == ""
+    names = ("broken", "binary", "long", "circle", "gone", "open", "pipe", "missing")
+    for path in ("../secret", *(f"{name}.md" for name in names)):
+        assert await asking(file, path=path) == ""
 
-    outside, broken = asking.warnings
-    assert outside.endswith("is outside of the workspace, so it is left out; name a file inside.")
-    assert "broken.md line 1 is not valid UTF-8" in broken
+    assert asking.warnings == [
+        "../secret is outside of the workspace, so it is left out; name a file inside.",
+        "broken.md line 1 is not valid UTF-8, so it is left out; save it as UTF-8.",
+        "binary.md is not a text file, as it has NUL bytes; it is left out.",
+        "long.md has 1,048,577 bytes and the limit is 1,048,576, so it is left out; shorten it.",
+        "circle.md is a symbolic link that leads back to itself; remove it.",
+        "gone.md is a symbolic link that leads nowhere; remove it.",
+        "open.md may be written by every user, so it is not loaded; take that right away by:"
+        " chmod o-w open.md",
+        "pipe.md is no file that could be read; remove it.",
+    ]
 
 
 @pytest.mark.parametrize(("level", "told"), [(0, "Agent 0"), (2, "subordinate agent (level 2)")])

@@ -384,3 +384,21 @@ def test_tools_may_not_change_the_skills_that_an_agents_profile_takes_from_the_w
     roots = (SkillRoot(path=".kiro/skills/*/SKILL.md"), SkillRoot(path="~/.kiro/skills"))
     more = set(protected_paths(root, None, roots)) - set(protected_paths(root))
     assert more == {root / ".kiro" / "skills"}
+
+
+def test_links_in_a_circle_are_named(root, write):
+    (root / "circle").symlink_to("circle")
+    write("everturn.toml", "working_dir = 'circle'")
+    mend = "circle is a symbolic link that leads back to itself; remove it, or name another."
+    assert wrong(root) == f"ROOT/{mend}"
+    write("everturn.toml", "")
+    write("agents/default.md", "---\nworking_directory: circle\n---\n")
+    assert wrong(root) == f"ROOT/{mend}"
+    with pytest.raises(WorkspaceError, match="leads back to itself"):
+        load(root / "circle")
+
+
+def test_a_pipe_in_the_place_of_an_agent_is_never_waited_for(root, write):
+    write("agents/other.md", "Work.").unlink()
+    os.mkfifo(root / "agents" / "default.md")
+    assert wrong(root) == "ROOT/agents/default.md is no file that could be read; remove it."

@@ -4,6 +4,7 @@ import fnmatch
 import os
 
 from everturn_activities.skills.places import Places
+from everturn_activities.texts import LOOPS
 
 SCHEME = "file://"
 FILES_MAX = 500
@@ -22,7 +23,9 @@ def files(resource: str, places: Places, problems: list[str]) -> list[str]:
     parts = path.split("/")
     first = next(n for n, part in enumerate(parts) if PATTERN & set(part))
     found: list[str] = []
-    complete = _collect("/".join(parts[:first]) or "/", tuple(parts[first:]), found)
+    looping: list[str] = []
+    complete = _collect("/".join(parts[:first]) or "/", tuple(parts[first:]), found, looping)
+    problems += [f"{places.shown(path)} {LOOPS}." for path in sorted(set(looping))]
     found = sorted(set(found))
     if not complete or len(found) > FILES_MAX:
         problems.append(
@@ -34,8 +37,9 @@ def files(resource: str, places: Places, problems: list[str]) -> list[str]:
     return found[:FILES_MAX]
 
 
-def _collect(folder: str, parts: tuple[str, ...], found: list[str]) -> bool:
-    """Add what matches to `found`; False where it was not looked at whole.
+def _collect(folder: str, parts: tuple[str, ...], found: list[str], looping: list[str]) -> bool:
+    """Add what matches to `found`, and to `looping` the links that cannot be followed; False
+    where it was not looked at whole.
 
     `**` stands for any folders, and follows no link: a link may lead back to where it is.
     """
@@ -66,14 +70,17 @@ def _collect(folder: str, parts: tuple[str, ...], found: list[str]) -> bool:
         for entry in entries:
             if entry.name.startswith(".") and not part.startswith("."):
                 continue
-            inner = entry.is_dir(follow_symlinks=part != "**") if not _loops(entry) else False
+            loops = _loops(entry)
+            inner = not loops and entry.is_dir(follow_symlinks=part != "**")
             if part == "**":
                 if inner:
                     waiting.append((entry.path, (part, *rest)))
                 elif not rest:
                     found.append(entry.path)
             elif fnmatch.fnmatchcase(entry.name, part):
-                if rest and inner:
+                if rest and loops:
+                    looping.append(entry.path)
+                elif rest and inner:
                     waiting.append((entry.path, tuple(rest)))
                 elif not rest and not inner:
                     found.append(entry.path)

@@ -53,14 +53,14 @@ def exists(root: SkillRoot, places: Places) -> bool:
     path = places.of_root(root)
     if not _PATTERN & set(path):
         return os.path.exists(path)
-    return any(True for _ in _matching(path))
+    return any(True for _ in _matching(path, places, []))
 
 
 def _candidates(
     path: str, root: SkillRoot, places: Places, problems: list[str]
 ) -> Iterator[tuple[str, str]]:
     if _PATTERN & set(path) or path.endswith(".md"):
-        for file in _matching(path):
+        for file in _matching(path, places, problems):
             folder, name = os.path.split(file)
             yield file, os.path.basename(folder) if name == SKILL_FILE else name.removesuffix(".md")
         return
@@ -102,7 +102,7 @@ def _is_flat(name: str) -> bool:
     return name.endswith(".md") and name.casefold() not in ("readme.md", "skill.md")
 
 
-def _matching(pattern: str) -> Iterator[str]:
+def _matching(pattern: str, places: Places, problems: list[str]) -> Iterator[str]:
     """The files of a pattern, a part of the path at a time; links are followed once each."""
     parts = pattern.split("/")[1:]
 
@@ -121,7 +121,14 @@ def _matching(pattern: str) -> Iterator[str]:
             if not others:
                 if os.path.lexists(path):
                     yield path
-            elif os.path.isdir(path):
+                continue
+            try:
+                is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+            except OSError as error:
+                if os.path.islink(path):
+                    problems.append(f"The skill {places.shown(path)} {why_not(error)}.")
+                continue
+            if is_folder:
                 yield from walk(path, others)
 
     yield from walk("/", parts)

@@ -1,19 +1,18 @@
 """Sources `file` and `tool_prompts`: texts that stand in files of the workspace."""
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from everturn.context.layers import Item
-from everturn.errors import WorkspaceError
 from everturn_activities.sources import Asked
-from everturn_activities.trust import read_text
+from everturn_activities.texts import UnreadableError, read
 
 
 async def file(asked: Asked) -> Sequence[Item]:
     """The file `options.path` of the workspace; nothing where there is none."""
     path = str(asked.layer.options.get("path", ""))
     text = _text(asked, path)
-    return () if text is None else ({"name": Path(path).name, "path": path, "text": text},)
+    return () if text is None else ({"name": os.path.basename(path), "path": path, "text": text},)
 
 
 async def tool_prompts(asked: Asked) -> Sequence[Item]:
@@ -28,15 +27,16 @@ async def tool_prompts(asked: Asked) -> Sequence[Item]:
 
 
 def _text(asked: Asked, name: str) -> str | None:
-    root = Path(asked.spec.workspace)
-    path = root / name
-    if not path.resolve().is_relative_to(root.resolve()):
-        asked.warn(f"{path} is outside of the workspace, so it is left out; name a file inside.")
+    # A link that leads back to itself has no real path; `read` tells of it.
+    root = os.path.realpath(asked.spec.workspace)
+    path = os.path.join(root, name)
+    if not os.path.realpath(path).startswith(root.rstrip("/") + "/"):
+        asked.warn(f"{name} is outside of the workspace, so it is left out; name a file inside.")
         return None
-    if not path.is_file():
+    if not name or not os.path.lexists(path):
         return None
     try:
-        return read_text(path).strip()
-    except WorkspaceError as error:
+        return read(path, name)[1].strip()
+    except UnreadableError as error:
         asked.warn(str(error))
         return None

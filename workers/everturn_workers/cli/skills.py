@@ -56,8 +56,8 @@ def list_skills(
         typer.echo(f"Skill {skill.name} is left out: it needs {lacks}.", err=True)
     if catalogue.problems:
         count = len(catalogue.problems)
-        told = "1 problem" if count == 1 else f"{count} problems"
-        typer.echo(f"There is {told}: see 'everturn skills check'.", err=True)
+        told = "is 1 problem" if count == 1 else f"are {count} problems"
+        typer.echo(f"There {told}: see 'everturn skills check'.", err=True)
 
 
 def check_skills(
