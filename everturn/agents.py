@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
+from everturn.approvals import Approvals
 from everturn.budgets import Budget
 from everturn.hooks import Hooks
 from everturn.messages import Frozen
@@ -90,7 +91,8 @@ class Agent(Frozen):
 
     `api_key_variable` names the environment variable whose key `base_url`, or the model's
     provider, is sent. `tools` names the tools that the model sees, None means all;
-    `allowed_tools` are those that nobody is asked about. `resources` are files that the model
+    `allowed_tools` are those that nobody is asked about: where they are named, a person decides
+    about every call of another. `approvals` says more of that. `resources` are files that the model
     is told of: `file://` whole, `skill://` by their descriptions. `working_directory` is where
     its tools work, if not in the session's folder: relative to that.
     Without `stream` a provider is asked for its reply in one piece.
@@ -132,6 +134,7 @@ class Agent(Frozen):
     tokens_max: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] | None = None
+    approvals: Approvals = Approvals()
     resources: tuple[str, ...] = ()
     prompt_options: PromptOptions = PromptOptions()
     working_directory: str | None = None
@@ -224,6 +227,7 @@ class ToolSpec(Frozen):
     source: str = "builtin"
     runs: str | None = None
     searches: bool = False
+    requires_approval: bool = False
 
 
 def answering(schema: dict[str, Any]) -> ToolSpec:
@@ -282,6 +286,16 @@ class AgentSpec(Frozen):
         """The same with other tools. A copy would keep this one's hash."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return AgentSpec.model_construct(**{**fields, "tools": tools})
+
+    def asks_about(self, tool: ToolSpec) -> bool:
+        """Whether a person decides before a call of the tool runs. To answer needs no leave."""
+        if tool.name == RESPONSE or tool.source == "answer":
+            return False
+        names = {tool.name, tool.runs or tool.name}
+        if any(self.agent.approvals.name(name) for name in names):
+            return True
+        allowed = self.agent.allowed_tools
+        return tool.requires_approval if allowed is None else names.isdisjoint(allowed)
 
     @cached_property
     def changing(self) -> frozenset[str]:

@@ -13,6 +13,7 @@ import httpx_sse
 from pydantic import BaseModel
 
 from everturn import errors
+from everturn.approvals import ToolVerdict
 from everturn.budgets import BudgetVerdict
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
@@ -23,7 +24,10 @@ from everturn.reading import TurnResult
 from everturn.session import Mode
 from everturn.views import (
     AcceptedView,
+    AnswerApproval,
     AnswerBudget,
+    ApprovalPage,
+    ApprovalView,
     BudgetPage,
     BudgetView,
     CancelTurn,
@@ -212,6 +216,22 @@ class Client:
         """Raise a limit of the session, or answer what it asks about one."""
         body = AnswerBudget(id=id or secrets.token_hex(16), **verdict.model_dump())
         return await self._post(f"/v1/sessions/{_segment(session)}/budget", body, AcceptedView)
+
+    async def approvals(self, session: str | None = None) -> list[ApprovalView]:
+        """The tool calls that wait for a person's leave, newest first."""
+        return list((await self._get("/v1/approvals", ApprovalPage, session=session)).approvals)
+
+    async def answer_approval(
+        self,
+        session: str,
+        verdict: ToolVerdict,
+        id: str | None = None,  # noqa: A002
+    ) -> AcceptedView:
+        """Say whether a tool call may run; `too_late` where another verdict came first."""
+        said = verdict.model_dump(exclude={"approval"})
+        body = AnswerApproval(id=id or secrets.token_hex(16), **said)
+        path = f"/v1/sessions/{_segment(session)}/approvals/{verdict.approval}"
+        return await self._post(path, body, AcceptedView)
 
     async def facts(
         self,

@@ -23,6 +23,8 @@ EventType = Literal[
     "cancel_accepted",  # target
     "budget_asked",  # approval, budget, unit, limit, spent, text: the turn waits for a person
     "budget_answered",  # approval, verdict, text, too_late
+    "approval_asked",  # approval, call_id, index, name, arguments, preview, digest, expires_at
+    "approval_answered",  # approval, verdict, state, text, too_late
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last

@@ -56,6 +56,9 @@ def ended(turn: TurnHead) -> Ended | None:
     match turn.stop:
         case "end_turn" | "response":
             return Ended("completed")
+        case "denied":
+            # Who denied what, and why, stands in the store.
+            return Ended("ended_by_denial")
         case "max_tokens" if given_up:
             return Ended("max_tokens", _cut(turn.recoveries))
         case "empty" if given_up:

@@ -33,6 +33,7 @@ Stop = Literal[
     "empty",  # a reply of nothing where an answer was due
     "unfit",  # an answer that does not fit the agent's output schema
     "refusal",
+    "denied",  # a person denied a call, and the agent's turns end with that
     "cancelled",
 ]
 TO_RECOVER: frozenset[Stop] = frozenset({"max_tokens", "empty", "unfit"})
@@ -112,13 +113,14 @@ class TurnHead:
 @dataclass(frozen=True)
 class ToolHead:
     """A tool call of a step: which, under which placement, for how many seconds at most, and
-    after which delay."""
+    after which delay. `asks`: a person decides before it runs."""
 
     index: int
     name: str
     placement: Placement
     timeout_seconds: float
     delay_seconds: float = 0.0
+    asks: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,18 @@ class RunTools:
     step: int
     epoch: int
     indexes: list[int]
+
+
+@dataclass(frozen=True)
+class Approved:
+    """Where a step's questions stand: how many are `waiting` for a person, the next to expire
+    after `wait_seconds` (None: never), which calls were `denied`, and whether that `ends` the
+    turn."""
+
+    waiting: int
+    wait_seconds: float | None = None
+    denied: list[int] = field(default_factory=list)
+    ends: bool = False
 
 
 @dataclass(frozen=True)

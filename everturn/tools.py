@@ -65,7 +65,9 @@ class Tool:
     runs in a thread, which a time-out or a cancel leaves behind but cannot stop.
     `searches` says that a `pure` tool reads or looks for things in files, documents or the web.
     `verify` is asked what became of a `once` call that was cut off: it returns the result,
-    or None where the call had no effect. `convert` makes the function's arguments from
+    or None where the call had no effect. `requires_approval`: a person decides before a call
+    runs; `preview` is given the same arguments and tells, without any effect, what it would
+    do. `convert` makes the function's arguments from
     JSON that fits `parameters`.
     """
 
@@ -78,6 +80,8 @@ class Tool:
     searches: bool = False
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     verify: Callable[[ToolContext], Any] | None = None
+    requires_approval: bool = False
+    preview: Callable[..., Any] | None = None
     context_parameter: str | None = field(default=None, repr=False)
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = field(default=None, repr=False)
 
@@ -104,6 +108,8 @@ def tool(
     searches: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
+    requires_approval: bool = False,
+    preview: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -115,6 +121,8 @@ def tool(
     searches: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
+    requires_approval: bool = False,
+    preview: Callable[..., Any] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a function into a `Tool`: schema from its signature, description from its docstring.
 
@@ -162,6 +170,8 @@ def tool(
             searches=searches,
             timeout_seconds=timeout_seconds,
             verify=verify,
+            requires_approval=requires_approval,
+            preview=preview,
             context_parameter=context_parameter,
             convert=convert,
         )

@@ -1,9 +1,10 @@
 """Sessions, turns and messages as people and programs read them: the bodies of the HTTP API."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from everturn.approvals import ApprovalState, Decision
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
 from everturn.memory import FactScope, FactSource
@@ -71,6 +72,45 @@ class BudgetAskView(Frozen):
     budget: Scope
     unit: Unit
     text: str
+
+
+class ApprovalView(Frozen):
+    """A tool call that a person decides about: what would run, and what it would do.
+
+    `preview` is the tool's own, None where it has none. `digest` is to be named by who
+    approves. Times are in seconds since 1970.
+    """
+
+    session: str
+    approval: int
+    turn: int
+    step: int
+    tool: str
+    arguments: dict[str, Any]
+    preview: str | None
+    digest: str
+    state: ApprovalState
+    reason: str = ""
+    created_at: float
+    expires_at: float | None = None
+
+
+class ApprovalPage(Frozen):
+    """Answer of `GET /v1/approvals`, newest first."""
+
+    approvals: tuple[ApprovalView, ...]
+
+
+class AnswerApproval(Frozen):
+    """Body of `POST /v1/sessions/{id}/approvals/{approval}`: the fields of a `ToolVerdict` but
+    its number; the same `id` again changes nothing."""
+
+    verdict: Decision
+    digest: str | None = None
+    arguments: dict[str, Any] | None = None
+    pattern: dict[str, str] | None = None
+    reason: str = ""
+    id: str | None = None
 
 
 class SessionView(Frozen):

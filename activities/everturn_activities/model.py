@@ -253,6 +253,7 @@ class ModelActivities:
                     name=call.name[:64],
                     placement=await self._placements.of_tool(tool),
                     timeout_seconds=tool.timeout_seconds if tool is not None else 1.0,
+                    asks=tool is not None and spec.asks_about(tool),
                 )
             )
         return StepHead(step=context.step, stop=ended.stop, calls=calls)

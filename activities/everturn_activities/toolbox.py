@@ -25,6 +25,7 @@ from everturn.tools import Tool, ToolContext
 from everturn_activities.capped import capped
 from everturn_activities.threads import ExitError, in_thread
 
+PREVIEW_SECONDS = 10.0
 _QUOTED_MAX = 300
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~-])/[^\s'\"`:;,()\[\]{}<>]+")
 
@@ -225,6 +226,28 @@ def _hidden(match: re.Match[str]) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _QUOTED_MAX else text[:_QUOTED_MAX] + "..."
+
+
+async def preview_call(
+    tool: Tool, spec: ToolSpec, arguments: dict[str, Any], context: ToolContext
+) -> str | None:
+    """What a call would do, without doing it; None where its tool cannot tell.
+
+    `arguments` are those that fit the tool's parameters.
+    """
+    if tool.preview is None:
+        return None
+    try:
+        given = tool.convert(arguments) if tool.convert is not None else dict(arguments)
+        if tool.context_parameter is not None:
+            given[tool.context_parameter] = context
+        async with asyncio.timeout(PREVIEW_SECONDS):
+            return capped(rendered(await _returned(tool.preview, False, given)))
+    except BaseException as error:
+        # It is asked for all the same: what it would do, the person then reads off the call.
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
+        return capped(f"There is no preview: {_explained(error, context.working_dir)}")
 
 
 async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,14 +14,16 @@ from everturn.agents import AgentSpec, ToolSpec
 from everturn.errors import OwnerAlive, TurnCancelled, UsageError
 from everturn.hooks import Hook
 from everturn.messages import ToolResult
-from everturn.session import RunTools, SessionKey, ToolsDone
+from everturn.session import Approved, RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
 from everturn_activities.calling import caller
+from everturn_activities.capped import capped
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
 from everturn_activities.store import (
     CompletedTool,
+    Question,
     Store,
     StoredCall,
     ToolInterrupted,
@@ -36,6 +39,8 @@ from everturn_activities.toolbox import (
 
 OWNER_GRACE_SECONDS = 10.0
 """How long past its time-out a call of a paused worker is waited for."""
+
+ARGUMENTS_MAX = 2_000
 
 UNKNOWN_OUTCOME = (
     "The outcome of this call is unknown: the process that ran it ended before it could"
@@ -76,6 +81,12 @@ class Toolbox(Protocol):
         context: ToolContext,
     ) -> Ran: ...
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> Ran | None: ...
+    async def preview(
+        self, tool: Tool, spec: ToolSpec, arguments: dict[str, Any], context: ToolContext
+    ) -> str | None:
+        """What a call would do, as its tool tells; None where it does not."""
+        ...
+
     async def run_hook(self, spec: AgentSpec, hook: Hook) -> tuple[int, str]:
         """The exit code and output of a hook; raises ToolFailed where it does not end."""
         ...
@@ -105,6 +116,34 @@ class ToolActivities:
         async with heartbeating():
             return await self.run(request)
 
+    @activity.defn
+    async def ask_approvals(self, request: RunTools) -> Approved:
+        """Ask a person about the calls of a step that need leave; where all stand then."""
+        async with heartbeating():
+            key = SessionKey(request.tenant, request.session)
+            spec = await self._store.spec(key, request.turn)
+            stored = await self._store.tool_calls(key, request.turn, request.step)
+            questions, passed = [], []
+            for call in stored:
+                if call.asks and self._refusal(spec, call) is not None:
+                    passed.append(call.index)
+                elif call.asks:
+                    questions.append(Question(call, await self._preview(request, key, spec, call)))
+            return await self._store.ask_approvals(request, questions, passed)
+
+    @activity.defn
+    async def check_approvals(self, request: RunTools) -> Approved:
+        return await self._store.check_approvals(request)
+
+    async def _preview(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall
+    ) -> str | None:
+        tool, described = self._found(spec, call), spec.tool(call.name)
+        assert described is not None
+        assert not isinstance(tool, str)
+        context = self._toolbox.context(spec, key, request.turn, request.step, call.index, 1)
+        return await self._toolbox.preview(tool, described, call.arguments, context)
+
     async def run(self, request: RunTools) -> ToolsDone:
         """Run the calls that are not done yet, together, and journal their results."""
         call = (
@@ -122,7 +161,8 @@ class ToolActivities:
         stored = await self._store.tool_calls(key, request.turn, request.step)
         calls = [call for call in stored if call.index in request.indexes]
         results = [call.result for call in calls if call.result is not None]
-        waiting = [call for call in calls if call.result is None]
+        # One that waits for leave does not run, whoever asks for it.
+        waiting = [call for call in calls if call.result is None and not call.asks]
         inline = activity.info().is_local
         plain = [call for call in waiting if inline and self._may_repeat(spec, call)]
         journaled = [call for call in waiting if call not in plain]
@@ -278,4 +318,7 @@ class ToolActivities:
 
 
 def _result(call: StoredCall, text: str, failed: bool) -> ToolResult:
+    if call.edited:
+        arguments = capped(json.dumps(call.arguments, ensure_ascii=False), ARGUMENTS_MAX)
+        text = f"A person changed the arguments of this call to {arguments}.\n{text}"
     return ToolResult(call_id=call.call_id, name=call.name, text=text, failed=failed)

@@ -397,6 +397,7 @@ def tool_spec(tool: Tool, source: str = "builtin") -> ToolSpec:
         searches=tool.searches,
         timeout_seconds=tool.timeout_seconds,
         source=source,
+        requires_approval=tool.requires_approval,
     )
 
 

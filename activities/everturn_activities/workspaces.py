@@ -15,7 +15,7 @@ from everturn_activities.builtin.answer import answer
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
-from everturn_activities.toolbox import ToolOutcome, call_tool, verify_tool
+from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
 from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
 
 FRESH_SECONDS = 1.0
@@ -111,6 +111,11 @@ class Workspaces:
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))
+
+    async def preview(
+        self, tool: Tool, spec: ToolSpec, arguments: dict[str, Any], context: ToolContext
+    ) -> str | None:
+        return await preview_call(tool, spec, arguments, _given(spec, context))
 
 
 def _protected(spec: AgentSpec, working_dir: Path) -> tuple[Path, ...]:

@@ -133,6 +133,7 @@ async def running_worker(
                     work.turns.finish_turn,
                     work.steps.begin_step,
                     work.tools.run_tools,
+                    work.tools.check_approvals,
                 ],
                 workflow_runner=sandbox,
                 no_remote_activities=True,
@@ -157,7 +158,11 @@ async def running_worker(
         tool_worker = await stack.enter_async_context(
             Worker(
                 task_queue=f"{queue}-tools",
-                activities=[work.tools.run_tools, work.hooks.run_hooks],
+                activities=[
+                    work.tools.run_tools,
+                    work.tools.ask_approvals,
+                    work.hooks.run_hooks,
+                ],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
             )

@@ -10,6 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError
 with workflow.unsafe.imports_passed_through():
     from everturn.errors import FAULT, OVERFLOW
     from everturn.session import (
+        Approved,
         BeginTurn,
         BegunStep,
         CheckInbox,
@@ -66,6 +67,9 @@ TOOL_RETRY = RetryPolicy(
     non_retryable_error_types=[STALE],
 )
 TOOL_MARGIN_SECONDS = 30.0
+
+# 128 calls of a step at 10 s a preview.
+PREVIEWS_SECONDS = timedelta(minutes=25)
 
 HEARTBEAT_SECONDS = timedelta(seconds=5)
 
@@ -179,6 +183,26 @@ def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityH
         retry_policy=TOOL_RETRY,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+def ask_approvals(turn: TurnHead, step: int) -> "workflow.ActivityHandle[Approved]":
+    """Start asking a person about the step's calls that need leave: previews come first."""
+    return workflow.start_activity_method(
+        ToolActivities.ask_approvals,
+        _tools(turn, step, []),
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=PREVIEWS_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=STORE_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+async def check_approvals(turn: TurnHead, step: int) -> Approved:
+    return await workflow.execute_local_activity_method(
+        ToolActivities.check_approvals, _tools(turn, step, []), **_stored()
     )
 
 

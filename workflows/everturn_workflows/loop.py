@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from everturn_workflows import calls
 with workflow.unsafe.imports_passed_through():
     from everturn import limits
     from everturn.session import (
+        Approved,
         BegunStep,
         CheckInbox,
         Compacted,
@@ -81,8 +83,18 @@ class TurnLoop:
                 return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")
             if reply is None:
                 return limits.CANCELLED
+            ends = False
+            if any(head.asks for head in reply.calls):
+                approved = await self._ask(reply, too_long)
+                if approved is None:
+                    return None
+                ends = approved.ends
+                allowed = [head for head in reply.calls if head.index not in approved.denied]
+                reply = replace(reply, calls=[] if self.turn.cancelled else allowed)
             if reply.calls and await self._run_tools(reply):
                 reply = replace(reply, stop="response")
+            if ends:
+                reply = replace(reply, stop="denied")
             self.turn = self.turn.after(reply)
         return ended
 
@@ -93,6 +105,23 @@ class TurnLoop:
             await self._check_inbox([])
         else:
             await self._pause(step.wait_seconds)
+
+    async def _ask(self, reply: StepHead, too_long: Callable[[], bool]) -> Approved | None:
+        """Wait, in no slot, until a person has decided about each call that asks for leave;
+        None where the history has grown too long meanwhile."""
+        await self._attend([calls.ask_approvals(self.turn, reply.step)])
+        while not self.turn.cancelled:
+            # Asked anew: a verdict may have come while the question was still being written.
+            approved = await calls.check_approvals(self.turn, reply.step)
+            if not approved.waiting:
+                return approved
+            if too_long():
+                return None
+            with suppress(TimeoutError):
+                await workflow.wait_condition(lambda: self.woken, timeout=approved.wait_seconds)
+            self.woken = False
+            await self._check_inbox([])
+        return Approved(0)
 
     async def _call_model(self, step: BegunStep) -> StepHead | None:
         """The reply of a call that is not inline, or failed so; None once it is cancelled."""

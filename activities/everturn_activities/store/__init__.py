@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
+from everturn.approvals import ToolVerdict
 from everturn.budgets import Budget, BudgetVerdict, Scope
 from everturn.context.compaction import Plan
 from everturn.context.conversation import Conversation
@@ -25,6 +26,7 @@ from everturn.messages import (
     UserMessage,
 )
 from everturn.session import (
+    Approved,
     BeginTurn,
     Blocking,
     CheckInbox,
@@ -37,6 +39,7 @@ from everturn.session import (
     Mode,
     Placement,
     PrepareStep,
+    RunTools,
     SessionKey,
     StepHead,
     Stop,
@@ -44,6 +47,7 @@ from everturn.session import (
 )
 from everturn.views import (
     AcceptedView,
+    ApprovalView,
     BudgetView,
     ContextView,
     MessageView,
@@ -70,7 +74,7 @@ class Inbound:
     """Something sent to a session, under the sender's id."""
 
     id: str
-    kind: Literal["message", "cancel", "budget"]
+    kind: Literal["message", "cancel", "budget", "approval"]
     message: UserMessage | None = None
     mode: Mode = "queue"
     agent: str | None = None
@@ -78,6 +82,7 @@ class Inbound:
     target: int | None = None
     """The turn that a cancel is meant for; None means the open one. Messages name none."""
     budget: BudgetVerdict | None = None
+    approval: ToolVerdict | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +218,8 @@ class StepStanding:
 
 @dataclass(frozen=True)
 class StoredCall:
-    """A tool call as journaled."""
+    """A tool call as journaled. One that `asks` waits for a person's leave; one that is `edited`
+    runs with arguments that a person gave it."""
 
     index: int
     call_id: str
@@ -225,6 +231,16 @@ class StoredCall:
     worker: str | None
     started_at: float | None
     result: ToolResult | None
+    asks: bool = False
+    edited: bool = False
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call that a person is to decide about, and what it would do, as its tool tells."""
+
+    call: StoredCall
+    preview: str | None = None
 
 
 @dataclass(frozen=True)
@@ -456,6 +472,17 @@ class Store(Protocol):
     async def complete_tools(
         self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
     ) -> None: ...
+
+    async def ask_approvals(
+        self, request: RunTools, questions: Sequence[Question], passed: Sequence[int]
+    ) -> Approved:
+        """Ask a person about calls of a step, once each; those that `passed` need no leave."""
+        ...
+
+    async def check_approvals(self, request: RunTools) -> Approved: ...
+    async def approvals(self, tenant: str, session: str | None) -> list[ApprovalView]:
+        """The questions about tool calls that wait for a person, newest first."""
+        ...
 
     # The journal of hooks.
     async def begin_hook(

@@ -26,7 +26,12 @@ _KNOWN = Statement(
         _q.c.limit == sa.bindparam("of_limit"),
     )
 )
-_LAST = Statement(sa.select(sa.func.max(_q.c.n)).where(_q.c.sid == _sid))
+_LAST = Statement(
+    sa.union_all(
+        sa.select(sa.func.max(_q.c.n)).where(_q.c.sid == _sid),
+        sa.select(sa.func.max(schema.approvals.c.n)).where(schema.approvals.c.sid == _sid),
+    )
+)
 _ANSWER = Statement(
     sa.update(_q)
     .where(_q.c.sid == _sid, _q.c.n == sa.bindparam("of_n"))
@@ -194,10 +199,16 @@ def settle(tx: Tx, key: SessionKey) -> Wake | None:
     return Wake(key, session.host_workflow_id, session.host_epoch)
 
 
+def next_number(session: LockedSession) -> int:
+    """The number of the session's next question, about a budget or a tool call."""
+    rows = _LAST.all(session.tx.connection, {"of_sid": session.sid})
+    return max(row[0] or 0 for row in rows) + 1
+
+
 def _ask(
     session: LockedSession, turn: int, account: Account, unit: Unit, limit: int, text: str
 ) -> None:
-    n = (_LAST.scalar(session.tx.connection, {"of_sid": session.sid}) or 0) + 1
+    n = next_number(session)
     _INSERT.run(
         session.tx.connection,
         {

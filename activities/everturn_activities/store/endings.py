@@ -8,7 +8,16 @@ from everturn.events import Draft
 from everturn.messages import message_from_json
 from everturn.session import Finished, FinishTurn, SessionKey
 from everturn.tools import RESPONSE
-from everturn_activities.store import asks, inbox, ledger, memories, schema, side_journal, stops
+from everturn_activities.store import (
+    approvals,
+    asks,
+    inbox,
+    ledger,
+    memories,
+    schema,
+    side_journal,
+    stops,
+)
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Terms
@@ -97,6 +106,8 @@ def _record_outcome(
     if reason == UNUSABLE_SETTINGS:
         spec = AgentSpec.model_validate_json(SPEC.scalar(connection, {"of_hash": spec_hash}))
         reason = spec.settings_error
+    if outcome == "ended_by_denial":
+        reason = approvals.why_ended(connection, session.sid, request.turn)
     if reason is None and outcome == "model_failed":
         reason = "The model call was cut off too often: its workers ended while it ran."
     _END.run(
@@ -114,6 +125,7 @@ def _record_outcome(
         stops.roll_back(session, request.turn)
         text = ""
     session.open_turn = None
+    approvals.close(session)
     if session.budgeted:
         asks.close(session)
     inputs, outputs, cost, ended, priced, begun = _USAGE.one(

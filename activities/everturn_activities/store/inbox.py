@@ -15,7 +15,15 @@ from everturn.events import Draft
 from everturn.messages import SkillInvocation, Text, UserMessage
 from everturn.session import BeginTurn, InboxHead, SessionKey
 from everturn.views import AcceptedView
-from everturn_activities.store import Accepted, Inbound, TakeoverNeeded, Wake, asks, schema
+from everturn_activities.store import (
+    Accepted,
+    Inbound,
+    TakeoverNeeded,
+    Wake,
+    approvals,
+    asks,
+    schema,
+)
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
@@ -99,11 +107,13 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
         _aim_cancel(session, row)
     elif inbound.budget is not None:
         asks.answer(session, row, inbound.budget)
+    elif inbound.approval is not None:
+        approvals.answer(session, row, inbound.approval)
     else:
         _place(session, row)
     session.tell(_announced(session, inbound, row))
     _INSERT.run(tx.connection, row)
-    answered = inbound.kind == "budget" and row["state"] == "consumed"
+    answered = inbound.kind in ("budget", "approval") and row["state"] == "consumed"
     wakes = (row["state"] == "waiting" or answered) and session.wake_at is None
     if wakes:
         session.wake_at = tx.now
@@ -299,6 +309,8 @@ def _announced(session: LockedSession, inbound: Inbound, row: dict[str, Any]) ->
         return Draft(id=f"cancel/{inbound.id}", type="cancel_accepted", turn=turn, body=body)
     if inbound.budget is not None:
         return asks.answered(inbound.id, row, inbound.budget)
+    if inbound.approval is not None:
+        return approvals.answered(inbound.id, row, inbound.approval)
     assert inbound.message is not None
     return Draft(
         id=f"message/{inbound.id}",
@@ -331,5 +343,7 @@ def _digest(inbound: Inbound) -> str:
         body = inbound.message.model_copy(update={"parts": tuple(parts)}).model_dump_json()
     if inbound.budget is not None:
         body = inbound.budget.model_dump_json()
+    if inbound.approval is not None:
+        body = inbound.approval.model_dump_json()
     said = (inbound.kind, inbound.mode, body, inbound.agent, inbound.model, inbound.target)
     return hashlib.sha256(repr(said).encode()).hexdigest()

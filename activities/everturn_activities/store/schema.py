@@ -209,6 +209,10 @@ tool_calls = sa.Table(
     sa.Column("result", sa.Text),
     sa.Column("failed", sa.Integer, nullable=False, default=0),
     sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    # A person has not decided yet whether it may run.
+    sa.Column("asks", sa.Integer, nullable=False, default=0),
+    # A person had it run with other arguments than the model's.
+    sa.Column("edited", sa.Integer, nullable=False, default=0),
     sa.Index(None, "state"),
     sa.Index(None, "name", "ended_at"),
     # Ordered to its end, or SQLite scans the turn instead of sorting a few rows.
@@ -439,6 +443,37 @@ budget_asks = sa.Table(
     sa.Column("created_at", sa.Double, nullable=False),
     sa.UniqueConstraint("sid", "turn", "account", "unit", "limit"),
     sa.Index(None, "account", "state"),
+)
+
+# What a person was asked about a tool call, as it was shown, and the answer. Their numbers and
+# those of `budget_asks` are one sequence.
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    *_owner("n"),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("step", sa.Integer, nullable=False),
+    sa.Column("idx", sa.Integer, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("preview", sa.Text),
+    sa.Column("state", sa.Text, nullable=False),  # open, approved, denied, expired, closed
+    sa.Column("reason", sa.Text, nullable=False, default=""),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double),
+    sa.Column("answered_at", sa.Double),
+    sa.UniqueConstraint("sid", "turn", "step", "idx"),
+    sa.Index(None, "state"),
+)
+
+# Calls that need no further leave in their session: of that tool, with arguments like these.
+grants = sa.Table(
+    "grants",
+    metadata,
+    *_owner("n"),
+    sa.Column("tool", sa.Text, nullable=False),
+    sa.Column("pattern", sa.Text, nullable=False),
 )
 
 # The governor: what is shared by all calls under one provider key, and who waits for it.

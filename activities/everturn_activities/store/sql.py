@@ -20,6 +20,7 @@ from everturn.messages import (
     ToolResult,
 )
 from everturn.session import (
+    Approved,
     BeginTurn,
     CheckInbox,
     Compact,
@@ -30,12 +31,14 @@ from everturn.session import (
     InboxHead,
     Placement,
     PrepareStep,
+    RunTools,
     SessionKey,
     StepHead,
     Stop,
     TurnHead,
 )
 from everturn.views import (
+    ApprovalView,
     BudgetView,
     ContextView,
     MessageView,
@@ -61,6 +64,7 @@ from everturn_activities.store import (
     HookStarted,
     Idle,
     Inbound,
+    Question,
     SessionSettings,
     Snapshot,
     SpecNeeded,
@@ -73,6 +77,7 @@ from everturn_activities.store import (
     UnfinishedCall,
     Wake,
     accounts,
+    approvals,
     asks,
     budgets,
     compactions,
@@ -529,6 +534,23 @@ class SqlStore:
         )
 
     # The journal of hooks.
+
+    async def ask_approvals(
+        self, request: RunTools, questions: Sequence[Question], passed: Sequence[int]
+    ) -> Approved:
+        spec = await self.spec(SessionKey(request.tenant, request.session), request.turn)
+        return await self._database.write(
+            lambda tx: approvals.ask(tx, request, spec, questions, passed)
+        )
+
+    async def check_approvals(self, request: RunTools) -> Approved:
+        spec = await self.spec(SessionKey(request.tenant, request.session), request.turn)
+        return await self._database.write(lambda tx: approvals.check(tx, request, spec))
+
+    async def approvals(self, tenant: str, session: str | None) -> list[ApprovalView]:
+        return await self._database.read(
+            lambda connection: approvals.open_of(connection, tenant, session)
+        )
 
     async def begin_hook(
         self, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller

@@ -11,7 +11,6 @@ from everturn.context.window import Frame, Sections
 from everturn.events import Draft
 from everturn.messages import (
     ToolMessage,
-    ToolResult,
     UserMessage,
     message_from_json,
     user_text,
@@ -20,6 +19,7 @@ from everturn.session import ContextHead, Placement, PrepareStep, SessionKey
 from everturn_activities.store import StepLayers, inbox, reads, room, schema, snapshots
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import NUDGE_PART, TOOL_PART, LockedSession
+from everturn_activities.store.results import result_of
 from everturn_activities.store.statement import Statement, insert
 
 TITLE_CHARACTERS = 60
@@ -272,17 +272,6 @@ def context_head(text: str) -> ContextHead:
     if made["sections"] is not None:
         made["sections"] = Sections(**made["sections"])
     return ContextHead(**made)
-
-
-def result_of(row: Any) -> ToolResult:
-    """A call's result; a call that never ended answers so, for no call may stay unanswered."""
-    if row.state == "done":
-        return ToolResult(
-            call_id=row.call_id, name=row.name, text=row.result, failed=bool(row.failed)
-        )
-    return ToolResult(
-        call_id=row.call_id, name=row.name, text="The call did not run to its end.", failed=True
-    )
 
 
 def title(message: UserMessage) -> str:

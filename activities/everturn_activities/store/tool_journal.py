@@ -17,14 +17,15 @@ from everturn_activities.store import (
     StoredCall,
     ToolInterrupted,
     ToolStarted,
+    grants,
     ledger,
     loop_guard,
     schema,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.results import result_of
 from everturn_activities.store.statement import Statement, insert
-from everturn_activities.store.steps import result_of
 
 ARGUMENTS_PREVIEW_CHARACTERS = 300
 RESULT_PREVIEW_CHARACTERS = 500
@@ -62,6 +63,12 @@ _END_CALL = Statement(
             for name in ("state", "ended_at", "duration_seconds", "result", "failed", "tokens")
         }
     )
+)
+_GIVE_LEAVE = Statement(sa.update(_calls).where(_one_call).values(asks=0))
+_REWRITE = Statement(
+    sa.update(_calls)
+    .where(_one_call, _calls.c.state == "proposed")
+    .values(arguments=sa.bindparam("arguments"), edited=1)
 )
 
 
@@ -111,13 +118,53 @@ def propose(
             ended = CompletedTool(index, 0, result, 0.0)
             session.tell(_finished(context.turn, context.step, ended))
             continue
+        if head.asks and (
+            call.malformed is not None or grants.given(session, call.name, call.arguments)
+        ):
+            head = replace(head, asks=False)
         if found is not None:
             head = replace(head, placement="queued", delay_seconds=found.delay_seconds)
             session.tell(_waits(context, head, found.times))
-        proposed = {"digest": digest, "placement": head.placement, "state": "proposed", "failed": 0}
+        proposed = {
+            "digest": digest,
+            "placement": head.placement,
+            "state": "proposed",
+            "asks": int(head.asks),
+        }
         _PROPOSE.run(session.tx.connection, {**row, **proposed})
         runs.append(head)
     return runs
+
+
+def answer_call(session: LockedSession, turn: int, step: int, index: int, text: str) -> None:
+    """Answer a call that is not to run, in place of its tool."""
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    row = _CALL.one(session.tx.connection, at)
+    if row.state == "done":
+        return
+    result = ToolResult(call_id=row.call_id, name=row.name, text=text, failed=True)
+    ended = CompletedTool(index, row.attempt, result, 0.0)
+    _END_CALL.run(
+        session.tx.connection,
+        {**at, **_answered(text), "ended_at": session.tx.now, "duration_seconds": 0.0},
+    )
+    session.tell(_finished(turn, step, ended))
+
+
+def give_leave(session: LockedSession, turn: int, step: int, index: int) -> None:
+    """Let a call run that was proposed to a person first, or needs no leave after all."""
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    _GIVE_LEAVE.run(session.tx.connection, at)
+
+
+def rewrite(
+    session: LockedSession, turn: int, step: int, index: int, arguments: dict[str, Any]
+) -> None:
+    """Let a call that has not begun run with other arguments than the model's."""
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    _REWRITE.run(
+        session.tx.connection, {**at, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    )
 
 
 def _answered(text: str) -> dict[str, Any]:
@@ -167,6 +214,8 @@ def begin_tool(
     if row.state == "done":
         return result_of(row)
     session.demand_host(turn, epoch)
+    if row.asks:
+        raise Fenced(f"Call {index} of turn {turn} step {step} waits for a person's leave.")
     if row.state == "started" and row.nonce == caller.nonce:
         return ToolStarted(row.attempt, _stored(row))
     if row.state == "started" and (once or row.attempt >= ATTEMPTS_MAX):
@@ -313,4 +362,6 @@ def _stored(row: Any) -> StoredCall:
         worker=row.worker,
         started_at=row.started_at,
         result=result_of(row) if row.state == "done" else None,
+        asks=bool(row.asks),
+        edited=bool(row.edited),
     )

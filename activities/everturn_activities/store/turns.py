@@ -14,6 +14,7 @@ from everturn_activities.store import (
     Idle,
     SpecNeeded,
     TakeoverNeeded,
+    approvals,
     hook_runs,
     inbox,
     ledger,
@@ -183,6 +184,10 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         SPEC.scalar(session.tx.connection, {"of_hash": row.spec_hash})
     )
     last, stop = _last_finished(session, turn)
+    if spec.agent.approvals.on_denial == "end" and approvals.denied_in(
+        session.tx.connection, session.sid, turn, last
+    ):
+        stop = "denied"
     recoveries = _recoveries(session, turn, last, stop)
     return TurnHead(
         tenant=session.key.tenant,

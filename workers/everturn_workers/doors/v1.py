@@ -44,6 +44,7 @@ from everturn.views import (
 )
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.usage import start_of
+from everturn_workers.doors.approvals import add_approvals
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
@@ -85,6 +86,7 @@ def router(parts: Parts) -> APIRouter:
         _controls,
         _budgets,
         _compactions,
+        add_approvals,
         add_memory,
         add_knowledge,
     ):

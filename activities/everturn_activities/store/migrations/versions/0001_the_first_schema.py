@@ -11,6 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     _create_budgets()
+    _create_approvals()
     _create_governor()
     _create_memory()
     op.create_table(
@@ -291,6 +292,8 @@ def upgrade() -> None:
         sa.Column("result", sa.Text(), nullable=True),
         sa.Column("failed", sa.Integer(), nullable=False),
         sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("asks", sa.Integer(), nullable=False),
+        sa.Column("edited", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_tool_calls")),
     )
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
@@ -325,6 +328,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     _drop_memory()
     _drop_governor()
+    _drop_approvals()
     _drop_budgets()
     op.drop_table("turns")
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
@@ -469,6 +473,50 @@ def _create_budgets() -> None:
     )
     with op.batch_alter_table("entries", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_entries_state"), ["state"], unique=False)
+
+
+def _create_approvals() -> None:
+    sid = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    op.create_table(
+        "approvals",
+        sa.Column("sid", sid, autoincrement=False, nullable=False),
+        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("step", sa.Integer(), nullable=False),
+        sa.Column("idx", sa.Integer(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("arguments", sa.Text(), nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("preview", sa.Text(), nullable=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=True),
+        sa.Column("answered_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_approvals")),
+        sa.UniqueConstraint(
+            "sid", "turn", "step", "idx", name=op.f("uq_approvals_sid_turn_step_idx")
+        ),
+    )
+    with op.batch_alter_table("approvals", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_approvals_state"), ["state"], unique=False)
+
+    op.create_table(
+        "grants",
+        sa.Column("sid", sid, autoincrement=False, nullable=False),
+        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("tool", sa.Text(), nullable=False),
+        sa.Column("pattern", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_grants")),
+    )
+
+
+def _drop_approvals() -> None:
+    op.drop_table("grants")
+    with op.batch_alter_table("approvals", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_approvals_state"))
+
+    op.drop_table("approvals")
 
 
 def _drop_budgets() -> None:

@@ -1,0 +1,79 @@
+"""Turns worked by hand that wait for a person's leave."""
+
+import asyncio
+from typing import Any
+
+from by_hand import Runtime
+
+from everturn.agents import Agent, AgentSpec, ToolSpec
+from everturn.approvals import Approvals
+from everturn.errors import UnknownSession
+from everturn.messages import AssistantMessage, ToolCall, user_text
+from everturn.session import RunTools, SessionKey, StepHead, ToolHead
+from everturn.views import ApprovalView
+from everturn_activities.gateways import Usage
+from everturn_activities.store import Inbound, Question, SessionSettings
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "text": {"type": "string"}},
+    "required": ["path"],
+    "additionalProperties": False,
+}
+SPEC = AgentSpec(
+    agent=Agent(approvals=Approvals(tools=("write",))),
+    tools=(ToolSpec(name="write", description="", parameters=SCHEMA),),
+    workspace="/",
+    working_dir="/",
+)
+
+
+async def sent(runtime: Runtime, session: str = "s") -> None:
+    where = str(runtime.workspace)
+    key = SessionKey("default", session)
+    await runtime.store.create_session(key, SessionSettings(where, where))
+    await runtime.store.accept(key, Inbound("m", "message", user_text("hello")))
+
+
+async def asks(
+    runtime: Runtime, *calls: dict[str, Any], session: str = "s", preview: str | None = None
+) -> list[ApprovalView]:
+    """A turn whose first reply calls `write` with each of these arguments, and waits."""
+    head = await runtime.begin(session, SPEC)
+    context, attempt = await runtime.begin_step(head)
+    made = tuple(
+        ToolCall(id=f"c{n}", name="write", arguments=given) for n, given in enumerate(calls)
+    )
+    heads = [ToolHead(n, "write", "queued", 1.0, asks=True) for n in range(len(calls))]
+    await runtime.store.complete_model_call(
+        context,
+        attempt,
+        AssistantMessage(parts=made),
+        "tool_use",
+        Usage(input_tokens=7, output_tokens=3),
+        0.5,
+        StepHead(1, "tool_use", heads),
+        [],
+    )
+    request = RunTools("default", session, head.turn, 1, head.epoch, [])
+    stored = await runtime.store.tool_calls(SessionKey("default", session), head.turn, 1)
+    waiting = [Question(call, preview) for call in stored if call.asks]
+    await runtime.store.ask_approvals(request, waiting, [])
+    return await runtime.store.approvals("default", session)
+
+
+async def decided(runtime: Runtime) -> None:
+    """Until no question waits."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                if not await runtime.store.approvals("default", None):
+                    return
+            except UnknownSession:
+                pass
+            await asyncio.sleep(0.02)
+
+
+async def end(runtime: Runtime, session: str = "s") -> None:
+    key = SessionKey("default", session)
+    await runtime.store.accept(key, Inbound("stop", "cancel"))
