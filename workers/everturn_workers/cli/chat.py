@@ -13,9 +13,11 @@ from prompt_toolkit.patch_stdout import patch_stdout
 from everturn.budgets import BudgetVerdict
 from everturn.client import Client
 from everturn.errors import UsageError
+from everturn.events import Event
 from everturn.inputs import checked_text
 from everturn.session import Mode
-from everturn.views import BudgetAskView
+from everturn.views import ApprovalView, BudgetAskView
+from everturn_workers.cli.deciding import lines, told, verdict_from
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -25,8 +27,9 @@ from everturn_workers.settings import Settings
 HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
-    " what it said. /NAME ARGUMENTS asks for a skill. /raise LIMIT and /deny answer what the turn"
-    " asks about its budget. /cancel ends the turn, /quit the chat;"
+    " what it said. /NAME ARGUMENTS asks for a skill. /approve, /always and /deny REASON answer a"
+    " call that waits for leave, /raise LIMIT and /deny what the turn asks about its budget."
+    " /cancel ends the turn, /quit the chat;"
     " Ctrl-C leaves the turn working."
 )
 _MODES: dict[str, Mode] = {"/queue": "queue", "/interrupt": "interrupt", "/rollback": "rollback"}
@@ -79,6 +82,8 @@ class _Conversation:
                 if event.type == "turn_started":
                     self.working = True
                 page.event(event)
+                if event.type == "approval_asked":
+                    await self._show_question(event, say)
                 if event.type == "budget_asked":
                     say(
                         f"The turn waits for an answer: /raise LIMIT, in {event.body['unit']},"
@@ -107,7 +112,7 @@ class _Conversation:
                 say("No turn is open.")
             return
         command, _, rest = text.partition(" ")
-        if command in ("/raise", "/deny"):
+        if command in ("/approve", "/always", "/deny", "/raise"):
             await self._answer(command, rest.strip(), say)
         elif command in _MODES and rest:
             await self._send(rest.strip(), _MODES[command], say)
@@ -122,18 +127,45 @@ class _Conversation:
         elif text:
             await self._send(text, "steer" if self.working else "queue", say)
 
-    async def _answer(self, command: str, limit: str, say: Callable[[str], None]) -> None:
-        """Answer what the turn asks about a budget; the page tells what became of it."""
+    async def _answer(self, command: str, rest: str, say: Callable[[str], None]) -> None:
+        """Answer the oldest call that waits for leave, else what the turn asks about a budget.
+        A turn never asks both at once."""
+        waiting = await self._client.approvals(self._session)
         asked = (await self._client.session(self._session)).asked
-        if not asked:
-            say("The turn asks nothing about a budget; 'everturn budget' raises one anyway.")
-            return
-        question = asked[0]
+        if command == "/raise" or (command == "/deny" and not waiting):
+            if not asked:
+                say("The turn asks nothing about a budget; 'everturn budget' raises one anyway.")
+            else:
+                await self._answer_budget(asked[0], command, rest)
+        elif not waiting:
+            say("No call waits for leave.")
+        else:
+            await self._decide(waiting[-1], command, rest, say)
+
+    async def _answer_budget(self, question: BudgetAskView, command: str, limit: str) -> None:
+        """The page tells what became of it."""
         if command == "/raise":
             verdict = _raised(question, limit)
         else:
             verdict = BudgetVerdict(verdict="deny", approval=question.approval)
         await self._client.answer_budget(self._session, verdict)
+
+    async def _show_question(self, event: Event, say: Callable[[str], None]) -> None:
+        waiting = await self._client.approvals(self._session)
+        for asked in waiting:
+            if asked.approval == event.body["approval"]:
+                for line in lines(asked):
+                    say(line)
+                say("/approve runs it, /always also those after it, /deny REASON does not.")
+
+    async def _decide(
+        self, asked: ApprovalView, command: str, reason: str, say: Callable[[str], None]
+    ) -> None:
+        if command == "/deny":
+            verdict = verdict_from(asked, "deny", reason=reason)
+        else:
+            verdict = verdict_from(asked, "grant" if command == "/always" else "approve")
+        say(told(await self._client.answer_approval(self._session, verdict), verdict))
 
     async def _help(self, say: Callable[[str], None]) -> None:
         say(HELP)

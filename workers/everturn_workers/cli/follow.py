@@ -1,11 +1,13 @@
 """Following a turn to its end."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from everturn.client import Client, took_up
 from everturn.events import Event
 from everturn.reading import TurnResult
-from everturn.views import AcceptedView, SessionView
+from everturn.views import AcceptedView, ApprovalView, SessionView
+from everturn_workers.cli.deciding import how_to_decide
 from everturn_workers.cli.show import Show
 
 
@@ -13,7 +15,19 @@ class WaitsForPerson(Exception):  # noqa: N818 - a state of the turn, not a faul
     """The turn asks something that only a person can answer."""
 
 
-async def _demand_nobody_is_asked(client: Client, session: str, event: Event) -> None:
+Decide = Callable[[Client, ApprovalView], Awaitable[None]]
+"""Asks the person at the terminal about a call that waits for leave, and sends the answer."""
+
+
+async def _attend_to_questions(
+    client: Client, session: str, event: Event, decide: Decide | None
+) -> None:
+    if event.type == "approval_asked":
+        for one in await client.approvals(session):
+            if one.approval == event.body["approval"]:
+                if decide is None:
+                    raise WaitsForPerson(how_to_decide(one))
+                await decide(client, one)
     if event.type == "budget_asked":
         asked = (await client.session(session)).asked
         if any(ask.approval == event.body["approval"] for ask in asked):
@@ -29,12 +43,17 @@ def how_to_answer(session: str, unit: str) -> str:
 
 
 async def follow_message(
-    client: Client, session: str, accepted: AcceptedView, show: Show, every_event: bool
+    client: Client,
+    session: str,
+    accepted: AcceptedView,
+    show: Show,
+    every_event: bool,
+    decide: Decide | None = None,
 ) -> TurnResult:
     """Show the turn that works an accepted message, and return how it ended.
 
     `every_event` shows what happens before that turn begins too. Raises WaitsForPerson where
-    the turn asks for one.
+    the turn asks what nobody here can answer.
     """
     turn: int | None = None
     async with aclosing(client.events(session, accepted.cursor)) as events:
@@ -46,7 +65,7 @@ async def follow_message(
             if event.type == "turn_finished" and event.turn == turn:
                 return TurnResult.from_event(event)
             if event.turn == turn:
-                await _demand_nobody_is_asked(client, session, event)
+                await _attend_to_questions(client, session, event, decide)
     raise AssertionError("A stream without an end has ended.")
 
 
@@ -63,7 +82,12 @@ async def beginning(client: Client, session: SessionView, turn: int) -> str:
 
 
 async def follow_turn(
-    client: Client, session: SessionView, turn: int, show: Show, after: str | None
+    client: Client,
+    session: SessionView,
+    turn: int,
+    show: Show,
+    after: str | None,
+    decide: Decide | None = None,
 ) -> TurnResult:
     """Show a turn from its beginning, or everything after the cursor, until the turn ended."""
     result = None
@@ -75,7 +99,7 @@ async def follow_turn(
             if event.type == "turn_finished" and event.turn == turn:
                 result = TurnResult.from_event(event)
             if event.turn == turn:
-                await _demand_nobody_is_asked(client, session.id, event)
+                await _attend_to_questions(client, session.id, event, decide)
     if result is not None:
         return result
     # The cursor lies behind the turn's end.

@@ -9,6 +9,7 @@ import typer
 from everturn.errors import EverturnError, UsageError
 from everturn_workers.cli import (
     agents,
+    approvals,
     budgets,
     context,
     knowledge,
@@ -41,6 +42,7 @@ context.add_to(app)
 agents.add_to(app)
 profiles.add_to(app)
 skills.add_to(app)
+approvals.add_to(app)
 budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)

@@ -117,6 +117,11 @@ class Page:
                 self._say("The turn is asked to end.", "cancel ", "yellow")
             case "budget_asked" | "budget_answered":
                 self._say(body["text"], "budget ", "yellow")
+            case "approval_asked":
+                text = f"{body['name']} {_preview(body['arguments'])} waits for a person's leave."
+                self._say(text, "asks   ", "yellow")
+            case "approval_answered":
+                self._say(body["text"], "leave  ", "yellow")
             case "gap":
                 self._say("Older events were trimmed away.", "gap    ", "yellow")
             case "turn_finished":

@@ -14,6 +14,7 @@ from everturn_workers.cli import options
 
 if TYPE_CHECKING:
     from everturn.reading import TurnResult
+    from everturn_workers.cli.follow import Decide
     from everturn_workers.settings import Settings
 
 FAILED, WAITING, INTERRUPTED = 1, 3, 130
@@ -71,7 +72,9 @@ async def _run(settings: "Settings", session: str, text: str, json: bool) -> "Tu
         else:
             _say(f"Session {session}.")
         try:
-            return await follow_message(client, session, accepted, show(json), every_event=json)
+            return await follow_message(
+                client, session, accepted, show(json), every_event=json, decide=_decides(json)
+            )
         except asyncio.CancelledError:
             _say_detached(session, ends=started)
             raise
@@ -207,7 +210,7 @@ async def _attach(
         if turn == 0:
             return None
         try:
-            return await follow_turn(client, view, turn, show(json), after)
+            return await follow_turn(client, view, turn, show(json), after, _decides(json))
         except asyncio.CancelledError:
             _say_detached(session, ends=False)
             raise
@@ -253,6 +256,15 @@ def _text_of(task: str) -> str:
             size += len(piece)
         return checked_text("x" * size, "task")
     return checked_text(text_from_bytes(raw, "task"), "task")
+
+
+def _decides(json: bool) -> "Decide | None":
+    """How the person at the terminal is asked; None where there is nobody."""
+    if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return None
+    from everturn_workers.cli.deciding import decide
+
+    return lambda client, asked: decide(client, asked, _say)
 
 
 @contextmanager
