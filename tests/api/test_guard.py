@@ -48,7 +48,9 @@ async def test_without_the_key_every_route_but_healthz_is_closed(locked, runtime
         ("GET", "//healthz"),
     ]:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": KEY}):
-            answer = await locked.request(method, path.format(id="s", approval="1"), headers=headers)
+            answer = await locked.request(
+                method, path.format(id="s", approval="1"), headers=headers
+            )
             assert answer.status_code == (200 if path == "/healthz" else 401), (method, path)
 
 
