@@ -34,12 +34,13 @@ class UsageRow(UsageView):
     """Usage of one session, agent, model or UTC day, `key`: of `model_calls` replies.
 
     Attempts that were lost or cut are counted by estimate, side calls are compactions and
-    the like.
+    the like, embedding calls are those of knowledge.
     """
 
     key: str
     lost_attempts: int = 0
     side_calls: int = 0
+    embedding_calls: int = 0
 
 
 class UsagePage(Frozen):

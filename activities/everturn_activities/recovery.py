@@ -55,11 +55,16 @@ def judged(error: Exception, agent: Agent, next_model: str | None) -> CallFailur
 def pause_seconds(error: Exception, agent: Agent, tries: int) -> float:
     """How long to wait before the next of a model's `tries`: as long as the provider asks,
     else twice as long each time."""
+    return pause_after(error, agent.retry_seconds, tries)
+
+
+def pause_after(error: Exception, first_seconds: float, tries: int) -> float:
+    """The same, where nobody has asked otherwise, from `first_seconds` on."""
     asked = asked_seconds(error)
     if asked is not None:
         return min(asked, RETRY_AFTER_SECONDS_MAX)
-    doubled = agent.retry_seconds * 2.0 ** min(tries - 1, 16)
-    return min(doubled, max(PAUSE_SECONDS_MAX, agent.retry_seconds))
+    doubled = first_seconds * 2.0 ** min(tries - 1, 16)
+    return min(doubled, max(PAUSE_SECONDS_MAX, first_seconds))
 
 
 def asked_seconds(error: Exception) -> float | None:

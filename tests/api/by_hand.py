@@ -74,7 +74,7 @@ class Runtime:
         self.library = Library(
             SqlKnowledgeBases(self.database),
             SqliteIndex(folder / "knowledge.db"),
-            lambda workspace: self.embedder,
+            lambda tenant, workspace: self.embedder,
         )
         self.embedder: Embedder | None = None
         self.log = SqlEventLog(self.database, self.wakeups)

@@ -33,7 +33,7 @@ async def test_usage_is_added_up_as_a_table_as_json_and_as_csv(
     as_csv = await commands("usage", "--by", "agent", "--csv")
     heading, line = as_csv.out.splitlines()
     assert heading.startswith("agent,model_calls,lost_attempts,side_calls,input_tokens")
-    assert line == "default,2,0,0,14,0,6,0,1.000000000000,0"
+    assert line == "default,2,0,0,14,0,6,0,1.000000000000,0,0"
     none = await commands("usage", "--json", "--since", "2999-01-01")
     assert (none.code, none.out) == (0, "")
 
@@ -52,7 +52,7 @@ async def test_calls_without_a_price_are_counted_beside_what_the_others_cost(
     turns = [line for line in shown.out.splitlines() if "turn 2" in line]
     assert "1 unpriced" in turns[0]
     as_csv = await commands("usage", "--csv")
-    assert as_csv.out.splitlines()[1].endswith(",0.500000000000,1")
+    assert as_csv.out.splitlines()[1].endswith(",0.500000000000,1,0")
 
 
 async def test_what_usage_cannot_add_up_by_is_one_sentence(

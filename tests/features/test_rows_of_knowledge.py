@@ -111,3 +111,5 @@ async def test_meanings_are_found_by_an_embedding_model_over_http(made: Bench) -
     assert (view.embedded, view.embedding_model) == (3, "hosted_vllm/embed")
     lines = [json.loads(line) for line in endpoint.log.getvalue().splitlines()]
     assert [line["texts"] for line in lines if line["event"] == "embedded"] == [3, 1, 1]
+    (row,) = await made.runtime.store.usage(made.tenant, "agent", 0.0)
+    assert (row.key, row.embedding_calls, row.input_tokens) == ("(knowledge)", 3, 5)

@@ -10,7 +10,12 @@ import pytest
 from model_servers import RawServer, Request, answer_json, raw_server, scripted_endpoint
 
 from everturn.errors import ModelRateLimited, ModelRefused, ModelUnavailable, ModelUnreachable
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.gateways.embeddings import EmbeddingsGateway
+from everturn_activities.gateways.litellm import LiteLLMGateway
+
+# LiteLLM's own use of pydantic, where a provider tells its usage.
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_")
 
 
 @asynccontextmanager
@@ -29,10 +34,10 @@ async def answering(
 async def test_texts_of_one_meaning_have_vectors_alike(tmp_path: Path) -> None:
     with scripted_endpoint(tmp_path, {"meanings": {"car": "automobile"}}) as endpoint:
         gateway = EmbeddingsGateway(base_url=endpoint.url, key="x")
-        car, automobile, tree = await gateway.embed(
-            "openai/embed", ["a car", "a automobile", "a tree"]
-        )
+        made = await gateway.embed("openai/embed", ["a car", "a automobile", "a tree"])
         await gateway.close()
+        car, automobile, tree = made.vectors
+        assert made.tokens == 3
         assert car == automobile != tree
         assert [line["model"] for line in endpoint.events("embedded")] == ["embed"]
 
@@ -40,11 +45,26 @@ async def test_texts_of_one_meaning_have_vectors_alike(tmp_path: Path) -> None:
 async def test_the_vectors_come_in_the_order_of_the_texts_and_a_long_one_by_its_beginning() -> None:
     rows = [{"index": 1, "embedding": [0, 1]}, {"index": 0, "embedding": [1, 0]}]
     async with answering(200, {"data": rows}) as (server, gateway):
-        vectors = await gateway.embed("hosted_vllm/e", ["a", "b" * 9000], f"{server.url}/v1")
-    assert vectors == [[1.0, 0.0], [0.0, 1.0]]
+        made = await gateway.embed("hosted_vllm/e", ["a", "b" * 9000], f"{server.url}/v1")
+    assert made.vectors == [[1.0, 0.0], [0.0, 1.0]]
+    assert (made.tokens, made.allowances) == (None, ())
     (request,) = server.requests
     assert request.path == "/v1/embeddings"
     assert [len(text) for text in request.body["input"]] == [1, 8000]
+
+
+async def test_what_the_provider_told_of_its_limits_comes_with_the_vectors() -> None:
+    told = {
+        "x_ratelimit_limit_requests": "60",
+        "x_ratelimit_remaining_requests": "3",
+        "x_ratelimit_reset_requests": "57s",
+    }
+    async with answering(200, {"data": [{"index": 0, "embedding": [1]}]}, **told) as (
+        server,
+        gateway,
+    ):
+        made = await gateway.embed("openai/e", ["a"], f"{server.url}/v1")
+    assert made.allowances == (Allowance("calls", 60, 3, 57),)
 
 
 async def test_our_own_key_goes_to_this_machine_and_to_no_other_address() -> None:
@@ -87,3 +107,50 @@ async def test_an_endpoint_that_is_away_or_silent_is_told() -> None:
         with pytest.raises(ModelUnavailable, match=r"within 0.2 s"):
             await gateway.embed("openai/e", ["a"], f"{server.url}/v1", seconds=0.2)
     await gateway.close()
+
+
+async def test_litellms_vectors_come_from_the_endpoint_with_what_it_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_endpoint(tmp_path, {"meanings": {"car": "automobile"}}) as endpoint:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", endpoint.url)
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "x")
+        gateway = LiteLLMGateway()
+        made = await gateway.embed("hosted_vllm/embed", ["a car", "a automobile", "b"], None, 30)
+        await gateway.close()
+        car, automobile, other = made.vectors
+        assert car == automobile != other
+        assert made.tokens == 3
+        assert [line["texts"] for line in endpoint.events("embedded")] == [3]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "said"),
+    [
+        (401, {"error": {"message": "bad key sk-our-own-key"}}, ModelRefused, "refused the key"),
+        (429, {"error": {"message": "slow down"}}, ModelRateLimited, "429"),
+        (500, {"error": {"message": "oops"}}, ModelUnavailable, "500"),
+        (200, {"object": "list", "data": [], "model": "e"}, ModelRefused, "without a vector"),
+    ],
+)
+async def test_litellms_failures_are_told_alike(
+    status: int,
+    body: Any,
+    error: type[Exception],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        await answer_json(writer, status, body, retry_after="7")
+
+    async with raw_server(answer) as server:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{server.url}/v1")
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-our-own-key")
+        gateway = LiteLLMGateway(secrets=lambda: ("sk-our-own-key",))
+        with pytest.raises(error, match=said) as raised:
+            await gateway.embed("hosted_vllm/embed", ["a"], None, 30)
+        await gateway.close()
+    assert "sk-our-own-key" not in str(raised.value)
+    assert len(server.requests) == 1
+    if isinstance(raised.value, ModelRateLimited):
+        assert raised.value.retry_after_seconds == 7

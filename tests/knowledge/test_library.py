@@ -30,7 +30,7 @@ class ScriptedEmbedder:
         self.asked: list[str] = []
         self.away = False
 
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+    async def embed(self, texts: Sequence[str], wait_seconds: float) -> list[list[float]]:
         if self.away:
             raise ModelUnavailable("The endpoint cannot be reached.")
         self.asked += texts
@@ -47,7 +47,7 @@ class Shelf:
         self.library = Library(
             SqlKnowledgeBases(database),
             SqliteIndex(home / "knowledge.db"),
-            lambda workspace: self.embedder,
+            lambda tenant, workspace: self.embedder,
             lambda: self.now,
         )
 

@@ -12,9 +12,10 @@ from sqlalchemy.exc import ArgumentError
 
 from everturn.errors import UsageError
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
-from everturn_activities import tokens
+from everturn_activities import prices, tokens
 from everturn_activities.builtin.inside import Services
 from everturn_activities.event_log.sql import SqlEventLog
+from everturn_activities.gateways.choose import Gateways
 from everturn_activities.governor import Governor
 from everturn_activities.governor.limits import Limits
 from everturn_activities.governor.quick import QuickGovernor
@@ -24,6 +25,7 @@ from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.sqlite import SqliteIndex
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.embeddings import SqlEmbeddings
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_memories import SqlMemories
@@ -65,7 +67,14 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     asyncio.get_running_loop().run_in_executor(None, tokens.warm)
     limits = Limits(settings.provider_limits)
     governor = QuickGovernor(_governor(settings, database, limits), limits)
-    embedders = Embedders(os.environ)
+    embedders = Embedders(
+        os.environ,
+        SqlEmbeddings(database),
+        governor,
+        Gateways(os.environ),
+        count_text,
+        prices.cost_usd,
+    )
     library = Library(
         SqlKnowledgeBases(database), SqliteIndex(settings.home / "knowledge.db"), embedders.of
     )

@@ -93,11 +93,7 @@ class ScriptedModel:
             "messages": len(request["messages"]),
         }
         self._tell("received", {**told, "request": request} if self._bodies else told)
-        if self._window is not None and (seconds := self._window.refuses(time.monotonic())):
-            self._tell("refused", told)
-            error = {"message": "Too many requests in a second.", "type": "rate_limit_exceeded"}
-            headers = [(b"retry-after-ms", f"{1000 * seconds:.0f}".encode())]
-            await _answer(send, 429, {"error": error}, headers)
+        if await self._refused(told, send):
             return
         reply = self._script.reply(place)
         if reply is None:
@@ -128,6 +124,16 @@ class ScriptedModel:
         finally:
             gone.cancel()
 
+    async def _refused(self, told: dict[str, Any], send: Send) -> bool:
+        """Answer a request that is beyond the rate; whether it was."""
+        seconds = 0.0 if self._window is None else self._window.refuses(time.monotonic())
+        if seconds:
+            self._tell("refused", told)
+            error = {"message": "Too many requests in a second.", "type": "rate_limit_exceeded"}
+            headers = [(b"retry-after-ms", f"{1000 * seconds:.0f}".encode())]
+            await _answer(send, 429, {"error": error}, headers)
+        return seconds > 0
+
     async def _embed(self, body: bytes, send: Send) -> None:
         try:
             request = orjson.loads(body)
@@ -136,7 +142,10 @@ class ScriptedModel:
             error = {"message": "The body is no request for embeddings.", "type": "invalid_request"}
             await _answer(send, 400, {"error": error})
             return
-        self._tell("embedded", {"model": request.get("model"), "texts": len(texts)})
+        told = {"model": request.get("model"), "texts": len(texts)}
+        if await self._refused(told, send):
+            return
+        self._tell("embedded", told)
         rows = [
             {"object": "embedding", "index": index, "embedding": self._script.vector(text)}
             for index, text in enumerate(texts)

@@ -60,6 +60,16 @@ class Reply:
     allowances: tuple[Allowance, ...] = ()
 
 
+@dataclass(frozen=True)
+class Embedded:
+    """One vector a text, in order; `tokens` are those the provider counted, None where it
+    did not tell."""
+
+    vectors: list[list[float]]
+    tokens: int | None = None
+    allowances: tuple[Allowance, ...] = ()
+
+
 class ModelGateway(Protocol):
     """Streams deltas, then the whole `Reply` as the last item.
 

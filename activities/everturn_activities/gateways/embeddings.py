@@ -8,8 +8,9 @@ import httpx
 import orjson
 
 from everturn.errors import ModelRefused, ModelUnavailable
-from everturn_activities.gateways import OPENAI_URL
+from everturn_activities.gateways import OPENAI_URL, Embedded
 from everturn_activities.gateways.accumulate import loads
+from everturn_activities.gateways.allowances import allowances
 from everturn_activities.gateways.chat_completions import ChatCompletionsGateway, wire_model
 from everturn_activities.gateways.failures import Called, from_answer, unreachable
 
@@ -27,8 +28,8 @@ class EmbeddingsGateway(ChatCompletionsGateway):
         base_url: str | None = None,
         api_key_variable: str | None = None,
         seconds: float = 60.0,
-    ) -> list[list[float]]:
-        """One vector a text, in order; raises ModelError."""
+    ) -> Embedded:
+        """Raises ModelError."""
         chat = self._url(base_url)
         variable = api_key_variable
         if variable is None and self._is_known(chat):
@@ -58,10 +59,19 @@ class EmbeddingsGateway(ChatCompletionsGateway):
         if response.status_code != 200:
             told = answer.get("error", answer) if isinstance(answer, dict) else answer
             raise from_answer(called, response.status_code, told, response.headers)
-        return _vectors(called, answer, len(texts))
+        vectors = vectors_of(called, answer, len(texts))
+        return Embedded(vectors, tokens_of(answer), allowances(response.headers))
 
 
-def _vectors(called: Called, answer: Any, count: int) -> list[list[float]]:
+def tokens_of(answer: Any) -> int | None:
+    """What the provider counted, or None."""
+    usage = answer.get("usage")
+    tokens = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and tokens >= 0 else None
+
+
+def vectors_of(called: Called, answer: Any, count: int) -> list[list[float]]:
+    """The vectors of an answer; ModelRefused where it has not one for each of `count` texts."""
     try:
         rows = sorted(answer["data"], key=lambda row: row["index"])
         vectors = [[float(value) for value in row["embedding"]] for row in rows]

@@ -16,10 +16,11 @@ import orjson
 from everturn.context.compose import Context
 from everturn.errors import EverturnError, ModelRefused, UnknownModel
 from everturn.messages import AssistantMessage, Thinking
-from everturn_activities.gateways import Delta, Reply, Usage
+from everturn_activities.gateways import Delta, Embedded, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator
 from everturn_activities.gateways.allowances import allowances
 from everturn_activities.gateways.cache_marks import mark
+from everturn_activities.gateways.embeddings import TEXT_CHARACTERS_MAX, tokens_of, vectors_of
 from everturn_activities.gateways.failures import (
     Called,
     cut,
@@ -123,8 +124,8 @@ class LiteLLMGateway:
 
     async def embed(
         self, model: str, texts: Sequence[str], api_key_variable: str | None, seconds: float
-    ) -> list[list[float]]:
-        """One vector a text, in order; raises ModelError."""
+    ) -> Embedded:
+        """Raises ModelError."""
         litellm = await asyncio.to_thread(_imported)
         self._used = True
         key = self._key_for(model, api_key_variable)
@@ -136,9 +137,17 @@ class LiteLLMGateway:
         try:
             async with asyncio.timeout(seconds):
                 answer = await litellm.aembedding(
-                    model=model, input=list(texts), max_retries=0, num_retries=0, **key
+                    model=model,
+                    input=[text[:TEXT_CHARACTERS_MAX] for text in texts],
+                    max_retries=0,
+                    num_retries=0,
+                    **key,
                 )
-            return [[float(value) for value in row["embedding"]] for row in answer.data]
+            told = answer.model_dump()
+            vectors = vectors_of(called, told, len(texts))
+            return Embedded(vectors, tokens_of(told), allowances(wire.headers))
+        except EverturnError:
+            raise
         except TimeoutError:
             raise stalled(called, seconds) from None
         except Exception as error:

@@ -100,8 +100,9 @@ class Embedder(Protocol):
 
     @property
     def model(self) -> str: ...
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Raises ModelError where the provider fails."""
+    async def embed(self, texts: Sequence[str], wait_seconds: float) -> list[list[float]]:
+        """Waits so long at most for a provider that cannot answer now; raises ModelError where
+        it fails, or a budget is in the way."""
         ...
 
 

@@ -5,7 +5,8 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -22,6 +23,12 @@ READING_SECONDS = 20.0
 EMBEDDED_AT_ONCE = 64
 CLAIM_SECONDS = 120.0
 """After this long without a batch, another process takes over making vectors."""
+EMBEDDING_SECONDS = 45.0
+"""How long vectors of a folder are waited for; the next look goes on where it ended. With the
+time of a call it stays below the claim."""
+QUERY_SECONDS = 5.0
+"""Who asks does not wait long: words are searched anyway."""
+QUERIES_KEPT = 64
 CANDIDATES = 50
 """How many chunks each way of searching may name."""
 
@@ -43,13 +50,13 @@ class Answer:
 
 
 class Library:
-    """`embedder_of` gives the embedder of a workspace, None where it has set no model."""
+    """`embedder_of` gives the embedder of a tenant's workspace, None where it has set no model."""
 
     def __init__(
         self,
         bases: Bases,
         index: KnowledgeIndex,
-        embedder_of: Callable[[str], Embedder | None],
+        embedder_of: Callable[[str, str], Embedder | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._bases = bases
@@ -60,6 +67,7 @@ class Library:
         self._looked: dict[int, float] = {}
         self._reading: dict[int, asyncio.Task[None]] = {}
         self._problems: dict[int, str] = {}
+        self._queries: OrderedDict[tuple[str, str], Sequence[float]] = OrderedDict()
 
     async def close(self) -> None:
         tasks = list(self._reading.values())
@@ -104,10 +112,10 @@ class Library:
         notes = [note for base in bases if (note := await self._read_now(base)) is not None]
         ids = [base.id for base in bases]
         ranked = [await asyncio.to_thread(self._index.by_words, ids, text, CANDIDATES)]
-        embedder = await asyncio.to_thread(self._embedder_of, workspace)
+        embedder = await asyncio.to_thread(self._embedder_of, tenant, workspace)
         if embedder is not None:
             try:
-                (vector,) = await embedder.embed([text])
+                vector = await self._vector(embedder, text)
             except ModelError as error:
                 notes.append(f"Only words were searched, not meanings: {error}")
             else:
@@ -133,6 +141,17 @@ class Library:
             if id_ in found
         )
         return Answer(passages, tuple(notes))
+
+    async def _vector(self, embedder: Embedder, text: str) -> Sequence[float]:
+        """The vector of what is searched for, paid once while it is asked again and again."""
+        known = self._queries.get((embedder.model, text))
+        if known is None:
+            (known,) = await embedder.embed([text], QUERY_SECONDS)
+        self._queries[(embedder.model, text)] = known
+        self._queries.move_to_end((embedder.model, text))
+        if len(self._queries) > QUERIES_KEPT:
+            self._queries.popitem(last=False)
+        return known
 
     async def _read_now(self, base: Base) -> str | None:
         """Look for changes, and wait a while for them to be read; what remains to be told."""
@@ -193,7 +212,7 @@ class Library:
 
     async def _embed(self, base: Base) -> None:
         """Give every chunk a vector that has none, some at a time: what is paid for is kept."""
-        embedder = await asyncio.to_thread(self._embedder_of, base.workspace)
+        embedder = await asyncio.to_thread(self._embedder_of, base.tenant, base.workspace)
         if embedder is None:
             return
         while missing := await asyncio.to_thread(
@@ -204,7 +223,7 @@ class Library:
                 self._index.claim, base.id, self._owner, now, now + CLAIM_SECONDS
             ):
                 return  # Another process is at it.
-            vectors = await embedder.embed([text for _, text in missing])
+            vectors = await embedder.embed([text for _, text in missing], EMBEDDING_SECONDS)
             digests = [digest for digest, _ in missing]
             await asyncio.to_thread(
                 self._index.put_vectors, embedder.model, list(zip(digests, vectors, strict=True))
@@ -212,7 +231,7 @@ class Library:
 
     async def _view(self, base: Base) -> KnowledgeView:
         try:
-            embedder = await asyncio.to_thread(self._embedder_of, base.workspace)
+            embedder = await asyncio.to_thread(self._embedder_of, base.tenant, base.workspace)
         except UsageError:
             # A workspace whose settings are broken says so where it is used.
             embedder = None

@@ -135,7 +135,9 @@ class SqliteIndex:
             "SELECT chunks.digest, heading || char(10) || body FROM chunks"
             " JOIN words ON words.rowid = chunks.id"
             " WHERE base = ? AND NOT EXISTS (SELECT 1 FROM vectors"
-            " WHERE vectors.digest = chunks.digest AND model = ?) ORDER BY chunks.id LIMIT ?",
+            " WHERE vectors.digest = chunks.digest AND model = ?)"
+            # Once what stands in several files, and in the order of the first.
+            " GROUP BY chunks.digest ORDER BY min(chunks.id) LIMIT ?",
             base,
             model,
             limit,

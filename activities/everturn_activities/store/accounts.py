@@ -21,13 +21,14 @@ from everturn_activities.store.statement import Statement, insert
 EXTRA = ("lost", "cut")
 """States of entries whose cost stands in no step."""
 
-_a, _e, _s, _st, _c, _x = (
+_a, _e, _s, _st, _c, _x, _v = (
     schema.accounts,
     schema.entries,
     schema.sessions,
     schema.steps,
     schema.tool_calls,
     schema.side_calls,
+    schema.embeddings,
 )
 _KINDS = ("limit", "mark", "reserved", "spent")
 _COLUMNS = tuple(f"{kind}_{unit}" for kind in _KINDS for unit in UNITS)
@@ -256,17 +257,38 @@ def _sums(
             total(whole_usd(_x.c.cost_usd)), total(_x.c.input_tokens + _x.c.output_tokens)
         ).where(*of(_x, _x.c.output_tokens > 0, _x.c.started_at >= since))
     ).one()
+    vectors = _vectors(connection, tenant, since, day) if sid == 0 else [0, 0, 0, 0]
     open_ = [_e.c.state == "open", *([_e.c.day == day] if day else [])]
     reserved = connection.execute(
         sa.select(*(total(_e.c[f"reserved_{unit}"]) for unit in UNITS)).where(*of(_e, *open_))
     ).one()
     return {
-        "spent_usd": steps[0] + extra[0] + side[0],
-        "spent_tokens": steps[1] + extra[1] + side[1],
+        "spent_usd": steps[0] + extra[0] + side[0] + vectors[0],
+        "spent_tokens": steps[1] + extra[1] + side[1] + vectors[1],
         "spent_steps": steps[2],
         "spent_seconds": steps[3] + extra[2] + tools,
-        **{f"reserved_{unit}": reserved[n] for n, unit in enumerate(UNITS)},
+        "reserved_usd": reserved[0] + vectors[2],
+        "reserved_tokens": reserved[1] + vectors[3],
+        **{f"reserved_{unit}": reserved[2 + n] for n, unit in enumerate(UNITS[2:])},
     }
+
+
+def _vectors(connection: sa.Connection, tenant: str, since: float, day: str) -> Any:
+    """What the tenant's embeddings have spent in dollars and tokens, and have reserved."""
+    mine = [_v.c.tenant == tenant, _v.c.started_at >= since]
+
+    def total(column: Any, is_open: bool) -> Any:
+        state = _v.c.state == "open" if is_open else _v.c.state != "open"
+        return sa.func.coalesce(sa.func.sum(sa.case((state, column), else_=0)), 0)
+
+    return connection.execute(
+        sa.select(
+            total(_v.c.usd, False),
+            total(_v.c.input_tokens, False),
+            total(_v.c.reserved_usd, True),
+            total(_v.c.reserved_tokens, True),
+        ).where(*mine, *([_v.c.day == day] if day else []))
+    ).one()
 
 
 def whole_usd(column: Any) -> Any:

@@ -338,6 +338,27 @@ knowledge_bases = sa.Table(
     sa.UniqueConstraint("tenant", "workspace", "name"),
 )
 
+# Calls that make vectors of texts: a tenant's, and no session's.
+embeddings = sa.Table(
+    "embeddings",
+    metadata,
+    sa.Column("id", _sid, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("workspace", sa.Text, nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("texts", sa.Integer, nullable=False),
+    # open, done, refunded (nothing was answered), lost (its process died)
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("day", sa.Text, nullable=False),
+    sa.Column("started_at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("reserved_tokens", sa.BigInteger, nullable=False),
+    sa.Column("reserved_usd", sa.BigInteger),
+    sa.Column("input_tokens", sa.BigInteger, nullable=False, default=0),
+    sa.Column("usd", sa.BigInteger),  # NULL where the price is unknown
+    sa.Index(None, "tenant", "state"),
+)
+
 events = sa.Table(
     "events",
     metadata,

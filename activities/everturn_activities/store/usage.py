@@ -10,13 +10,16 @@ from everturn.views import UsageBy, UsageRow, UsageView
 from everturn_activities.store import schema
 from everturn_activities.store.accounts import EXTRA, day_of, whole_usd
 
-_s, _t, _st, _e, _side = (
+_s, _t, _st, _e, _side, _v = (
     schema.sessions,
     schema.turns,
     schema.steps,
     schema.entries,
     schema.side_calls,
+    schema.embeddings,
 )
+KNOWLEDGE = "(knowledge)"
+"""The key of calls that are no session's and no agent's."""
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 
 
@@ -33,15 +36,18 @@ _CALLS = sa.union_all(
     _calls(_e, _e.c.created_at, _e.c.usd, "lost", _e.c.state.in_(EXTRA)),
     _calls(_side, _side.c.started_at, whole_usd(_side.c.cost_usd), "side", _answered),
 ).subquery()
-_SUMS = (
-    *(sa.func.coalesce(sa.func.sum(_CALLS.c[name]), 0).label(name) for name in _TOKENS),
-    *(
-        sa.func.coalesce(sa.func.sum(_CALLS.c[name]), 0).label(name)
-        for name in ("replies", "lost", "side")
-    ),
-    sa.func.coalesce(sa.func.sum(_CALLS.c.usd), 0).label("usd"),
-    (sa.func.count() - sa.func.count(_CALLS.c.usd)).label("unpriced"),
-)
+_NONE = sa.literal(0).label("vectors")
+
+
+def _sums(calls: Any) -> list[Any]:
+    figures = (*_TOKENS, "replies", "lost", "side", "usd")
+    return [
+        *(sa.func.coalesce(sa.func.sum(calls.c[name]), 0).label(name) for name in figures),
+        (sa.func.count() - sa.func.count(calls.c.usd)).label("unpriced"),
+    ]
+
+
+_SUMS = _sums(_CALLS)
 
 
 def of_session(connection: sa.Connection, sid: int) -> UsageView:
@@ -61,18 +67,31 @@ def of_turns(connection: sa.Connection, sid: int, first: int) -> dict[int, Usage
 def by(connection: sa.Connection, tenant: str, by: UsageBy, since: float) -> list[UsageRow]:
     """The tenant's usage of calls that began at `since` or later, by session, agent, model or
     UTC day; the dearest first, days in their order."""
-    key = {
-        "session": _s.c.id,
-        "agent": _t.c.agent,
-        "model": _CALLS.c.model,
-        "day": sa.func.floor(_CALLS.c.at / 86_400),
+    keys = {
+        "session": (_s.c.id, sa.literal(KNOWLEDGE)),
+        "agent": (_t.c.agent, sa.literal(KNOWLEDGE)),
+        "model": (_CALLS.c.model, _v.c.model),
+        "day": tuple(sa.func.floor(at / 86_400) for at in (_CALLS.c.at, _v.c.started_at)),
     }[by]
-    rows = connection.execute(
-        sa.select(key.label("key"), *_SUMS)
+    figures = (*_TOKENS, "replies", "lost", "side", "usd")
+    replies = (
+        sa.select(keys[0].label("key"), *(_CALLS.c[name] for name in figures), _NONE)
         .select_from(_CALLS)
         .join(_s, _s.c.sid == _CALLS.c.sid)
         .join(_t, sa.and_(_t.c.sid == _CALLS.c.sid, _t.c.turn == _CALLS.c.turn))
         .where(_s.c.tenant == tenant, _CALLS.c.at >= since)
+    )
+    vectors = sa.select(
+        keys[1].label("key"),
+        _v.c.input_tokens,
+        *(sa.literal(0).label(name) for name in figures[1:-1]),
+        _v.c.usd,
+        sa.literal(1).label("vectors"),
+    ).where(_v.c.tenant == tenant, _v.c.started_at >= since, _v.c.state.in_(("done", "lost")))
+    calls = sa.union_all(replies, vectors).subquery()
+    key = calls.c.key
+    rows = connection.execute(
+        sa.select(key, *_sums(calls), sa.func.sum(calls.c.vectors).label("vectors"))
         .group_by(key)
         .order_by(key if by == "day" else sa.desc("usd"), key)
     )
@@ -81,6 +100,7 @@ def by(connection: sa.Connection, tenant: str, by: UsageBy, since: float) -> lis
             key=day_of(row.key * 86_400) if by == "day" else row.key,
             lost_attempts=row.lost,
             side_calls=row.side,
+            embedding_calls=row.vectors,
             **_view(row).model_dump(exclude={"model_calls"}),
             model_calls=row.replies,
         )

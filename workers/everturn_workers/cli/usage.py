@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _FIGURES = (
     *("model_calls", "lost_attempts", "side_calls", "input_tokens", "cached_tokens"),
-    *("output_tokens", "reasoning_tokens", "cost_usd", "unpriced_calls"),
+    *("output_tokens", "reasoning_tokens", "cost_usd", "unpriced_calls", "embedding_calls"),
 )
 
 
@@ -78,12 +78,17 @@ def _show(by: str, rows: "list[UsageRow]") -> None:
         last = row.key == "" and len(rows) > 0
         table.add_row(
             "all" if last else one_line(row.key),
-            *(f"{number:,}" for number in (row.model_calls, row.lost_attempts, row.side_calls)),
+            *(f"{number:,}" for number in (row.model_calls, row.lost_attempts, _side(row))),
             *(f"{n:,}" for n in (row.input_tokens, row.cached_tokens, row.output_tokens)),
             shown_cost(row.cost_usd, row.unpriced_calls),
             style="bold" if last else None,
         )
     print_table(table)
+
+
+def _side(row: "UsageRow") -> int:
+    """Calls that are no step's: compactions and the like, and embeddings."""
+    return row.side_calls + row.embedding_calls
 
 
 def _total(rows: "list[UsageRow]") -> "UsageRow":

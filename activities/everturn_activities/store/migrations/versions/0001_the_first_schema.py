@@ -644,9 +644,34 @@ def _create_memory() -> None:
             "tenant", "workspace", "name", name=op.f("uq_knowledge_bases_tenant_workspace_name")
         ),
     )
+    op.create_table(
+        "embeddings",
+        sa.Column("id", number, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("workspace", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("texts", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("day", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("reserved_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("reserved_usd", sa.BigInteger(), nullable=True),
+        sa.Column("input_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("usd", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_embeddings")),
+    )
+    with op.batch_alter_table("embeddings", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_embeddings_tenant_state"), ["tenant", "state"], unique=False
+        )
 
 
 def _drop_memory() -> None:
+    with op.batch_alter_table("embeddings", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_embeddings_tenant_state"))
+
+    op.drop_table("embeddings")
     op.drop_table("knowledge_bases")
     op.drop_table("facts")
     with op.batch_alter_table("memories", schema=None) as batch_op:
