@@ -1,6 +1,7 @@
 """`everturn up`: a Temporal server, a worker and the API on one home, kept alive together."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -343,11 +344,14 @@ def child_environment(settings: Settings, temporal_address: str) -> dict[str, st
     Secrets go to children this way and never on a command line, which everyone can read.
     """
     environment = dict(os.environ)
-    for name in Settings.model_fields:
-        value = getattr(settings, name)
-        if value is not None:
-            told = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            environment[f"EVERTURN_{name.upper()}"] = told
+    plain = settings.model_dump(mode="json")
+    for name, value in plain.items():
+        told = getattr(settings, name)
+        if isinstance(told, SecretStr):
+            environment[f"EVERTURN_{name.upper()}"] = told.get_secret_value()
+        elif value is not None:
+            text = value if isinstance(value, str) else json.dumps(value)
+            environment[f"EVERTURN_{name.upper()}"] = text
     environment["EVERTURN_TEMPORAL_ADDRESS"] = temporal_address
     return environment
 
