@@ -1,10 +1,12 @@
 """Every implementation of the store and the event log, each with a session to tell of."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from books import Books
 from stories import Clock, Open, Story, count, price
 
 from everturn.session import SessionKey
@@ -15,6 +17,14 @@ from everturn_activities.store.sql import SqlStore
 from everturn_activities.wakeups import WakeUps
 
 KEY = SessionKey("default", "s")
+
+
+@pytest.fixture
+def books() -> Iterator[Books]:
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    with engine.connect() as connection:
+        yield Books(connection)
+    engine.dispose()
 
 
 @asynccontextmanager
