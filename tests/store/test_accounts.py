@@ -184,6 +184,25 @@ def test_a_call_that_began_without_an_entry_counts_for_the_day_it_began(books: B
     assert spent == [5, 0]
 
 
+def test_a_call_without_a_price_is_barred_by_a_limit_in_dollars_alone(books: Books) -> None:
+    books.put("session", "a", tokens=100)
+    assert books.reserve("a", books.row(), Amount(None, 10, 1)) is None
+    books.put("tenant", usd=1)
+    blocked = books.reserve("a", books.row(step=2), Amount(None, 10, 1))
+    assert blocked is not None
+    assert blocked.how == "unpriced"
+    assert blocked.reason.startswith("The budget of the tenant is in dollars, and no price of m")
+
+
+def test_a_clock_that_was_put_back_takes_no_seconds_off(books: Books) -> None:
+    books.put("session", "a", seconds=100)
+    row = books.row()
+    books.reserve("a", row)
+    books.now -= 5
+    books.settle("a", row)
+    assert books.account("session", 1).spent["seconds"] == 0
+
+
 def test_the_seconds_of_a_steps_tools_add_up_in_one_entry_and_in_all_accounts(
     books: Books,
 ) -> None:

@@ -73,6 +73,24 @@ async def test_each_limit_and_each_budget_has_a_question_of_its_own_told_once(
     assert await next_call(story, turn) == "begins"
 
 
+async def test_a_limit_that_nobody_is_asked_about_stops_the_turn_whatever_else_asks(
+    story: Story,
+) -> None:
+    turn = await worked(story)
+    await put(story, tokens=100, soft=0.01)
+    await put(story, "tenant", steps=1)
+    assert await next_call(story, turn) == "over"
+
+
+async def test_a_turn_with_several_questions_waits_with_the_first(story: Story) -> None:
+    turn = await worked(story)
+    await put(story, tokens=100, steps=10, soft=0.01)
+    context = await story.prepare(turn, 2)
+    blocked = await story.store.begin_model_call(context, SPEC.agent.model, ME)
+    first = "The budget of session s allows 100 tokens; 5 tokens spent."
+    assert blocked == Blocked("asked", first)
+
+
 async def test_after_a_raise_the_next_share_asks_again_and_the_limit_itself_too(
     story: Story,
 ) -> None:

@@ -79,6 +79,14 @@ async def test_what_a_lost_attempt_took_is_spent_by_estimate_once(story: Story) 
     assert row.cost_usd == (await budget(story)).spent.usd == 0.514
 
 
+async def test_an_attempt_is_charged_with_what_it_streamed_itself(story: Story) -> None:
+    context = await story.prepare(await begun(story, Budget(tokens=100)))
+    await stream(story, await story.start(context))
+    await story.start(context)
+    await story.start(context)
+    assert (await budget(story)).spent.tokens == (7 + 7) + 7
+
+
 @pytest.mark.parametrize("answered", [False, True])
 async def test_a_failed_attempt_is_refunded_unless_it_was_answered(
     story: Story, answered: bool
