@@ -46,8 +46,8 @@ def limits(given: dict[str, Any]) -> Limits:
 _numbers = itertools.count()
 
 
-def on_redis(server: RedisServer, clock: Clock) -> Governed:
-    prefix = f"test-{next(_numbers)}:"
+def on_redis(server: RedisServer, clock: Clock, prefix: str | None = None) -> Governed:
+    prefix = prefix or f"test-{next(_numbers)}:"
 
     @asynccontextmanager
     async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:

@@ -148,22 +148,44 @@ async def test_whatever_keeps_the_state_the_answers_are_the_same(
                 assert close(await other.state()) == close(await plain.state()), number
 
 
+def kept(redis: RedisServer, prefix: str) -> dict[str, int]:
+    """Every key that the script keeps, and for how many seconds."""
+    client = Redis.from_url(redis.url, decode_responses=True)
+    left = {name: client.ttl(name) for name in client.scan_iter(f"{prefix}*")}
+    client.close()
+    return left
+
+
 async def test_what_nobody_touches_leaves_redis_after_the_longest_pause(
     redis: RedisServer,
 ) -> None:
     """Waiters, leases, breakers, what was learnt: every key that the script writes has its end."""
-    clock = Clock()
-    async with AsyncExitStack() as stack:
-        given = {"concurrency": 1, "requests_per_second": 1, "breaker_failures": 1}
-        governor = Told(await stack.enter_async_context(on_redis(redis, clock)(given)))
+    given = {"concurrency": 1, "requests_per_second": 1, "breaker_failures": 1}
+    async with on_redis(redis, Clock(), "expiring:")(given) as opened:
+        governor = Told(opened)
         for name in ("a", "b", "c"):
             await governor.does(("ask", call(name)))
         await governor.does(("settle", "a", Ending("overloaded", retry_after_seconds=1)))
         await governor.does(("ask", call("d")))
-        client = Redis.from_url(redis.url, decode_responses=True)
-        left = {name: client.ttl(name) for name in client.scan_iter("test-*")}
-        client.close()
+    left = kept(redis, "expiring:")
     assert len(left) >= 10
     longest = 2 * rules.PAUSE_SECONDS_MAX
-    wrong = {name: left for name, left in left.items() if not longest - 60 < left <= longest}
+    wrong = {name: ttl for name, ttl in left.items() if not longest - 60 < ttl <= longest}
     assert wrong == {}
+
+
+async def test_who_has_begun_or_is_gone_stands_in_no_line(redis: RedisServer) -> None:
+    clock = Clock()
+    given = {"concurrency": 1, "requests_per_second": 1, "breaker_failures": 1}
+    async with on_redis(redis, clock, "lines:")(given) as opened:
+        governor = Told(opened)
+        for name in ("a", "b", "gone"):
+            await governor.does(("ask", call(name)))
+        await governor.does(("settle", "a", Ending("ok")))
+        clock.now += 2
+        assert isinstance(await governor.does(("ask", call("b"))), Permit)
+        await governor.does(("settle", "b", Ending("ok")))
+        clock.now += 200
+        assert isinstance(await governor.does(("ask", call("last"))), Permit)
+    names = {name.removeprefix("lines:").partition("\1")[0] for name in kept(redis, "lines:")}
+    assert names == {"key", "keys", "leases", "models"}
