@@ -21,8 +21,9 @@ from everturn.messages import without_lone_surrogates
 DETAIL_CHARACTERS_MAX = 300
 
 _OVERFLOW = re.compile(
-    r"context.?length|maximum context|context window|prompt is too long|input is too long"
-    r"|too many (input )?tokens|input token count|exceeds? the (model's )?(maximum|context)",
+    r"context.?length|maximum (context|prompt)|context window|prompt is too long|input is too long"
+    r"|too many (input )?tokens|input token count|max_new_tokens.? must be"
+    r"|exceeds? (the )?(model's |available )?(maximum|context)",
     re.IGNORECASE,
 )
 _KEY_LIKE = re.compile(r"\b(sk|pk|rk|gsk|xai|AIza|Bearer )[-_]?[\w\-*.]{8,}")
