@@ -15,6 +15,7 @@ from everturn.events import Draft
 from everturn.messages import AssistantMessage, Text
 from everturn.session import (
     BeginTurn,
+    CheckInbox,
     ContextHead,
     FinishTurn,
     OutcomeKind,
@@ -109,9 +110,16 @@ class Runtime:
         assert isinstance(head, TurnHead)
         return head
 
-    async def begin_step(self, head: TurnHead) -> tuple[ContextHead, int]:
+    async def prepared(self, head: TurnHead) -> ContextHead:
         request = PrepareStep("default", head.session, head.turn, head.step + 1, head.epoch)
-        context = await self.store.prepare_step(request, "queued")
+        return await self.store.prepare_step(request, "queued")
+
+    async def looked(self, head: TurnHead) -> None:
+        """The turn looks into its inbox: whoever writes next has to wake it."""
+        await self.store.check_inbox(CheckInbox("default", head.session, head.turn, 0))
+
+    async def begin_step(self, head: TurnHead) -> tuple[ContextHead, int]:
+        context = await self.prepared(head)
         return context, await self.begin_attempt(context)
 
     async def begin_attempt(self, context: ContextHead) -> int:
