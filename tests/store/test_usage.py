@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from books import DAY, NOON, Books, fill
 
-from everturn.views import UsageBy, UsageView
+from everturn.views import UsageBy, UsageRow, UsageView
 from everturn_activities.store import schema, usage
 
 
@@ -55,7 +55,7 @@ def test_a_tenants_usage_is_of_its_own_calls_the_dearest_first_and_days_in_order
     turns = {3: 2, 30: 2, 1: 1, 10: 1, 11: 2, 22: 2}
     for row, (_, n) in zip(found, rows, strict=True):
         calls = {"model_calls": turns[n], "side_calls": turns[n], "lost_attempts": 2 * turns[n]}
-        assert row.model_dump() == {"key": row.key, **taken(n), **calls}
+        assert row == UsageRow(key=row.key, **{**taken(n), **calls})
 
 
 def test_each_model_has_its_own_calls_and_those_without_a_price_are_counted(books: Books) -> None:
