@@ -66,12 +66,17 @@ class SandboxWatch:
         return sum(_field(text, "Pss") * 1024 for text in texts)
 
     def _found(self) -> str | None:
-        """Where the sandbox's /proc is seen from here, once bwrap has said who runs in it."""
+        """Where the sandbox's /proc is seen from here, once bwrap has said who runs in it.
+
+        Until its root is its own, what is seen is this machine's, with everybody's processes.
+        """
         if self._proc is None:
             size = os.fstat(self._about).st_size
-            with suppress(ValueError, KeyError):
-                about = json.loads(os.pread(self._about, size, 0))
-                self._proc = f"/proc/{int(about['child-pid'])}/root/proc"
+            with suppress(ValueError, KeyError, OSError):
+                child = f"/proc/{int(json.loads(os.pread(self._about, size, 0))['child-pid'])}"
+                proc = f"{child}/root/proc"
+                if os.path.samefile(f"{child}/ns/pid", f"{proc}/1/ns/pid"):
+                    self._proc = proc
         return self._proc
 
 

@@ -1,11 +1,14 @@
 """The limits of a command: each is held, and each is told in a sentence."""
 
 import asyncio
+import os
+import subprocess
 
 import pytest
 
 from everturn.commands import CommandLimits
 from everturn_activities.sandbox import probe
+from everturn_activities.sandbox_watch import SandboxWatch
 
 needs_sandbox = pytest.mark.skipif(not probe().available, reason=str(probe().reason))
 
@@ -111,6 +114,23 @@ async def test_memory_that_processes_share_is_counted_once(call):
     )
 
     assert result.text == "exit code: 0\nwhole\n"
+
+
+@needs_sandbox
+def test_the_processes_of_the_machine_are_not_taken_for_the_commands(folder):
+    about = os.memfd_create("about")
+    # A sandbox that still has the machine's root, as each has for a moment.
+    early = ["bwrap", "--die-with-parent", "--bind", "/", "/", "--unshare-pid"]
+    early += ["--info-fd", str(about), "sleep", "61.7"]
+    with subprocess.Popen(early, pass_fds=(about,)) as process:
+        try:
+            while not os.fstat(about).st_size:
+                assert process.poll() is None
+            watch = SandboxWatch(about, folder, CommandLimits(processes=8))
+            assert watch.exceeded() is None
+        finally:
+            process.kill()
+            os.close(about)
 
 
 @needs_sandbox
