@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 
 import pytest
@@ -122,14 +123,14 @@ def test_the_processes_of_the_machine_are_not_taken_for_the_commands(folder):
     # A sandbox that still has the machine's root, as each has for a moment.
     early = ["bwrap", "--die-with-parent", "--bind", "/", "/", "--unshare-pid"]
     early += ["--info-fd", str(about), "sleep", "61.7"]
-    with subprocess.Popen(early, pass_fds=(about,)) as process:
+    with subprocess.Popen(early, pass_fds=(about,), start_new_session=True) as process:
         try:
             while not os.fstat(about).st_size:
                 assert process.poll() is None
             watch = SandboxWatch(about, folder, CommandLimits(processes=8))
             assert watch.exceeded() is None
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             os.close(about)
 
 
