@@ -167,6 +167,7 @@ def must_wait(wait: Wait) -> ApplicationError:
     nothing has failed."""
     return ApplicationError(
         "The governor lets the call begin later.",
+        wait.seconds,
         type="GovernorWait",
         next_retry_delay=timedelta(seconds=wait.seconds),
         # Nothing that a log should warn of, with a traceback, some times for each call.

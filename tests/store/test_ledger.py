@@ -4,14 +4,16 @@ Here a token costs a tenth of a cent, every message has 7 tokens, and a reply 6 
 first call of a session may take 13 tokens.
 """
 
+from dataclasses import replace
+
 import pytest
 from stories import ME, SPEC, Story, delta
 
 from everturn.agents import Agent, AgentSpec
 from everturn.budgets import Budget, BudgetVerdict
-from everturn.session import TurnHead
+from everturn.session import SessionKey, TurnHead
 from everturn.views import BudgetView
-from everturn_activities.store import Blocked, CallFailure, Inbound
+from everturn_activities.store import Blocked, CallFailure, Inbound, SessionSettings
 
 MODEL = SPEC.agent.model
 REPLY = 5
@@ -202,3 +204,40 @@ async def test_a_budget_that_is_set_again_as_it_is_leaves_its_question_open(stor
     await story.store.settle_asks("default")
     assert len((await story.store.session(story.key)).asked) == 1
     assert await blocked(story, turn, 2) is not None
+
+
+async def test_the_seconds_that_a_call_may_take_are_reserved_by_what_the_last_ones_took(
+    story: Story,
+) -> None:
+    turn = await begun(story, Budget(seconds=60))
+    context = await story.prepare(turn)
+    attempt = await story.start(context)
+    # Nothing is known of a session's first call.
+    assert (await budget(story)).reserved.seconds == 10
+    story.clock.now += 4
+    await story.reply(context, attempt)
+    view = await budget(story)
+    assert (view.reserved.seconds, view.spent.seconds) == (0, 4)
+    await story.start(await story.prepare(turn, 2))
+    assert (await budget(story)).reserved.seconds == 4
+
+
+async def test_what_is_left_of_the_seconds_lets_one_call_begin_and_a_second_wait(
+    story: Story,
+) -> None:
+    await story.store.put_budget("default", "tenant", None, Budget(seconds=5))
+    context = await story.prepare(await begun(story))
+    attempt = await story.start(context)
+    view = await budget(story)
+    # Ten are expected, and never more is reserved than there is.
+    assert view.reserved.seconds == 5
+    beside = replace(story, key=SessionKey("default", "beside"))
+    await story.store.create_session(beside.key, SessionSettings("/workspace", "/workspace"))
+    second = await beside.prepare(await begun(beside))
+    blocked = await story.store.begin_model_call(second, MODEL, ME)
+    assert isinstance(blocked, Blocked)
+    assert blocked.how == "waits"
+    story.clock.now += 3
+    await story.reply(context, attempt)
+    await beside.start(second)
+    assert (await budget(story)).reserved.seconds == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState
 
 with workflow.unsafe.imports_passed_through():
     from everturn.errors import FAULT, OVERFLOW
@@ -57,6 +57,8 @@ MODEL_RETRY = RetryPolicy(
     non_retryable_error_types=[STALE],
 )
 MODEL_ATTEMPT_SECONDS = timedelta(minutes=15)
+# For one run of attempts and waits. What is left then is begun anew (`left_off`); only a call
+# that loses its worker all that time has failed.
 MODEL_ALL_SECONDS = timedelta(hours=2)
 
 # A tool's own failures are results; what is retried here is a lost worker.
@@ -228,6 +230,18 @@ def is_stale(error: FailureError) -> bool:
 def is_blocked(error: FailureError) -> bool:
     """Whether a budget did not let the call begin: the step is begun again, and asks it."""
     return _type(error) == BLOCKED
+
+
+def left_off(error: FailureError) -> float | None:
+    """In how many seconds a call goes on whose time for all attempts ran out before its tries
+    did; None where it has failed. The store counts tries, and waits are no failures."""
+    if not isinstance(error, ActivityError) or error.retry_state is not RetryState.TIMEOUT:
+        return None
+    raised = _raised(error)
+    if raised is None:
+        return None
+    told = raised.details[0] if raised.details else None
+    return float(told) if isinstance(told, int | float) else 1.0
 
 
 def is_fault(error: FailureError) -> bool:

@@ -78,6 +78,10 @@ class TurnLoop:
                     raise
                 if calls.is_blocked(error):
                     continue
+                if not self.turn.cancelled and (seconds := calls.left_off(error)) is not None:
+                    await self._pause(seconds)
+                    waited = True
+                    continue
                 if calls.is_overflow(error) and await self._shorten(step.context):
                     continue
                 return limits.CANCELLED if self.turn.cancelled else limits.Ended("model_failed")

@@ -90,7 +90,7 @@ class Account:
                 return f"The budget of the day {self.day} (UTC)"
 
     def needs(self, unit: Unit, wanted: Amount) -> int:
-        # What is counted only afterwards, such as seconds, needs some of it to be left.
+        # What nothing is reserved of needs some of it to be left.
         return max(wanted.of(unit), 1)
 
     def is_over(self, unit: Unit, wanted: Amount) -> bool:

@@ -12,6 +12,7 @@ for attempts that left nothing else: their steps keep the usage of the reply onl
 
 import json
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import sqlalchemy as sa
@@ -26,7 +27,16 @@ from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement, insert
 
-_e, _v = schema.entries, schema.events
+UNKNOWN_SECONDS = 10.0
+"""What a session's first call is expected to take."""
+
+_e, _v, _st = schema.entries, schema.events, schema.steps
+_TOOK = Statement(
+    sa.select((_st.c.ended_at - _st.c.started_at).label("seconds"))
+    .where(_st.c.sid == sa.bindparam("of_sid"), _st.c.state == "done")
+    .order_by(_st.c.turn.desc(), _st.c.step.desc())
+    .limit(9)
+)
 _one_entry = sa.and_(
     _e.c.sid == sa.bindparam("of_sid"),
     _e.c.turn == sa.bindparam("of_turn"),
@@ -92,6 +102,7 @@ def reserve(
 def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocked | None:
     """Reserve `wanted` for a call, from every account; or why that cannot be."""
     mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
+    wanted = _timed(session, mine, wanted)
     if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
     _open_entry(session, call, mine, wanted)
@@ -109,6 +120,23 @@ def reserve_if_free(session: LockedSession, call: "Call", wanted: Amount) -> boo
                 return False
     _open_entry(session, call, mine, wanted)
     return True
+
+
+def _timed(session: LockedSession, mine: list[Account], wanted: Amount) -> Amount:
+    """`wanted` with the seconds that the call is expected to take, where they have a limit.
+
+    That is no maximum, so all that is left lets a call begin; one beside it waits.
+    """
+    left = [
+        limit - account.spent["seconds"]
+        for account in mine
+        if (limit := account.limit["seconds"]) is not None
+    ]
+    if not left:
+        return wanted
+    took = _TOOK.all(session.tx.connection, {"of_sid": session.sid})
+    expected = median(row.seconds for row in took) if took else UNKNOWN_SECONDS
+    return wanted._replace(seconds=max(0, min(whole("seconds", max(expected, 0.0)), *left)))
 
 
 def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wanted: Amount) -> None:
@@ -136,7 +164,7 @@ def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wante
 def check(session: LockedSession, context: ContextHead, model: str, terms: Terms) -> Blocked | None:
     """As `reserve`, and reserve nothing: for a call that another activity begins."""
     mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
-    wanted = terms.most(session.tx.connection, model, context.tokens)
+    wanted = _timed(session, mine, terms.most(session.tx.connection, model, context.tokens))
     return _blocked(session, context.turn, mine, model, wanted)
 
 
