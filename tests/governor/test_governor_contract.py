@@ -259,6 +259,15 @@ async def test_a_probe_whose_worker_was_killed_is_made_by_another(opened: Opened
     await granted(governor, call("d"))
 
 
+async def test_the_probe_that_asks_again_goes_on_as_the_probe(opened: Opened) -> None:
+    governor = await opened.open(breaker_failures=1, breaker_seconds=10)
+    await fails(governor, "c")
+    opened.clock.now += 10
+    for _ in range(2):
+        assert (await granted(governor, call("c"))).leased
+    assert (await waits(governor, call("d"))).cause == "open"
+
+
 async def test_an_abandoned_probe_judges_nothing_and_leaves_its_place(opened: Opened) -> None:
     governor = await opened.open(breaker_failures=1, breaker_seconds=10)
     await fails(governor, "c")

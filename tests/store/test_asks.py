@@ -4,6 +4,7 @@ A token costs a tenth of a cent; a message has 7 tokens, a reply at most 6. `Sto
 """
 
 import pytest
+from books import Books
 from stories import ME, SPEC, Story
 
 from everturn.budgets import Budget, BudgetVerdict
@@ -57,7 +58,7 @@ async def test_each_limit_and_each_budget_has_a_question_of_its_own_told_once(
     story: Story,
 ) -> None:
     turn = await worked(story)
-    await put(story, tokens=100, steps=10, soft=0.01)
+    await put(story, tokens=100, steps=100, soft=0.01)
     await put(story, "tenant", tokens=100, soft=0.01)
     for _ in range(2):
         assert await next_call(story, turn) == "asked"
@@ -116,15 +117,32 @@ async def test_a_limit_that_was_let_stand_ends_the_turn_once_it_is_reached(story
     assert await next_call(story, turn, 3) == "over"
 
 
-async def test_a_question_that_is_open_is_waited_for_though_the_limit_is_reached_meanwhile(
+async def test_a_share_that_is_set_lower_asks_anew_about_a_limit_that_was_let_stand(
     story: Story,
 ) -> None:
     turn = await worked(story)
-    await put(story, "tenant", tokens=30, soft=0.1)
+    await put(story, tokens=100, soft=0.05)
     assert await next_call(story, turn) == "asked"
-    await put(story, "tenant", tokens=30, steps=1, soft=0.1)
-    assert await next_call(story, turn) == "asked"
-    assert await asked(story) == [(1, "tenant", "tokens"), (2, "tenant", "steps")]
+    await answer(story, tokens=100)
+    await put(story, tokens=100, soft=0.02)
+    for _ in range(2):
+        assert await next_call(story, turn) == "asked"
+    assert await asked(story) == [(2, "session", "tokens")]
+    await answer(story, "b2", tokens=100)
+    assert await next_call(story, turn) == "begins"
+
+
+def test_a_question_that_is_open_is_waited_for_though_others_reach_the_limit_meanwhile(
+    books: Books,
+) -> None:
+    books.put("tenant", tokens=30, soft=0.1)
+    books.settle("a", books.row())
+    for step, others in ((2, 0), (3, 30)):
+        books.settle("a", books.row(step), others)
+        blocked = books.reserve("b", books.row())
+        assert blocked is not None
+        assert blocked.how == "asked"
+    assert books.account("tenant").spent["tokens"] > 30
 
 
 async def test_a_denial_ends_its_turn_and_the_next_asks_again(story: Story) -> None:
@@ -187,6 +205,7 @@ async def test_a_raise_without_a_question_raises_the_sessions_own_budget(story: 
     await answer(story, "b1", tokens=150)
     tenant, mine = await story.store.budgets("default")
     assert (tenant.limits.tokens, mine.limits.tokens) == (100, 150)
+    assert await story.store.budgets("elsewhere") == []
     with pytest.raises(UsageError, match="has 150 tokens in tokens; a raise names"):
         await answer(story, "b2", tokens=149)
     with pytest.raises(UsageError, match="has no limit in steps; a raise names"):

@@ -18,13 +18,16 @@ from everturn_activities.store.statement import Statement, insert
 _q = schema.budget_asks
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _KNOWN = Statement(
-    sa.select(_q).where(
+    sa.select(_q)
+    .where(
         _q.c.sid == _sid,
         _q.c.turn == sa.bindparam("of_turn"),
         _q.c.account == sa.bindparam("of_account"),
         _q.c.unit == sa.bindparam("of_unit"),
         _q.c.limit == sa.bindparam("of_limit"),
     )
+    .order_by(_q.c.n.desc())
+    .limit(1)
 )
 _LAST = Statement(
     sa.union_all(
@@ -65,13 +68,14 @@ def about(
         "of_limit": limit,
     }
     known = _KNOWN.first(session.tx.connection, at)
-    if known is None:
+    if known is None or (known.state == "raised" and not over):
+        # A limit that was let stand is asked about anew where its share was set lower since.
         _ask(session, turn, account, unit, limit, text)
         return Blocked("asked", text)
     if known.state == "denied":
         return Blocked("over", f"{text} A person was asked and did not raise it.")
-    # It was allowed up to this limit, and this limit is now reached.
-    return Blocked("over" if known.state == "raised" and over else "asked", text)
+    # What was allowed up to this limit ends where it is reached.
+    return Blocked("over" if known.state == "raised" else "asked", text)
 
 
 def answer(session: LockedSession, row: dict[str, Any], verdict: BudgetVerdict) -> None:

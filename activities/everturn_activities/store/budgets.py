@@ -48,7 +48,7 @@ def view(account: Account, session: str | None) -> BudgetView:
         scope=account.scope,
         session=session,
         day=account.day or None,
-        limits=Budget(**limits, soft=account.soft if limits else None),
+        limits=Budget(**limits, soft=account.soft),
         spent=_spent(account.spent),
         reserved=_spent(account.reserved),
     )

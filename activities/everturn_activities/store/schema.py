@@ -462,7 +462,6 @@ budget_asks = sa.Table(
     sa.Column("state", sa.Text, nullable=False),  # open, raised, denied, closed
     sa.Column("text", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
-    sa.UniqueConstraint("sid", "turn", "account", "unit", "limit"),
     sa.Index(None, "account", "state"),
 )
 

@@ -430,10 +430,6 @@ def _create_budgets() -> None:
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_budget_asks")),
-        sa.UniqueConstraint(
-            *("sid", "turn", "account", "unit", "limit"),
-            name=op.f("uq_budget_asks_sid_turn_account_unit_limit"),
-        ),
     )
     with op.batch_alter_table("budget_asks", schema=None) as batch_op:
         batch_op.create_index(
