@@ -52,8 +52,10 @@ def on_redis(server: RedisServer, clock: Clock, prefix: str | None = None) -> Go
     @asynccontextmanager
     async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
         governor = RedisGovernor(server.url, limits(given), clock, prefix)
-        yield governor
-        await governor.close()
+        try:
+            yield governor
+        finally:
+            await governor.close()
 
     return open_
 

@@ -199,14 +199,23 @@ async def test_after_a_refusal_those_who_waited_come_back_one_after_another(
 async def test_without_retry_after_the_pauses_grow(opened: Opened) -> None:
     governor = await opened.open()
     pauses = []
-    for number in range(4):
+    for number in range(8):
         permit = await granted(governor, call(f"c{number}"))
         opened.clock.now += 0.5
         await governor.settle(permit, Ending("rate_limited"))
         (key,) = (await governor.state()).keys
         pauses.append(key.paused_seconds)
         opened.clock.now += key.paused_seconds + 20
-    assert pauses == pytest.approx([1, 2, 4, 8])
+    assert pauses == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60])
+
+
+async def test_a_pace_that_was_learnt_is_never_less_than_a_call_in_ten_seconds(
+    opened: Opened,
+) -> None:
+    governor = await opened.open(requests_per_minute=1)
+    await governor.settle(await granted(governor, call("c")), Ending("rate_limited", 1.0))
+    (key,) = (await governor.state()).keys
+    assert key.rate == pytest.approx(0.1)
 
 
 async def test_what_a_refusal_taught_is_forgotten(opened: Opened) -> None:

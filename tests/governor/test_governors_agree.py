@@ -11,6 +11,7 @@ from governed import Clock, call, in_memory, on_redis, on_sqlite
 from redis import Redis
 from redis_servers import RedisServer
 
+from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.governor import Ending, Governor, GovernorState, ModelCall, Permit, rules
 
 LIMITS: list[dict[str, Any]] = [
@@ -36,6 +37,7 @@ class Crowd:
         self._begun: list[str] = []
         # Some histories are of a rush, others of calls far apart.
         self._rush = self._dice.choice((1, 4, 12))
+        self._crowded = self._dice.choice((0.0, 0.5, 1.0))
 
     def next(self) -> tuple[Any, ...]:
         dice = self._dice
@@ -57,6 +59,7 @@ class Crowd:
             model=dice.choice(("model", "model", "other")),
             tokens=dice.choice((0, 10, 500, 5000)),
             key=dice.choice(("key", "key", "second")),
+            crowded=dice.random() < self._crowded,
         )
         self._asking.append(asked)
         return ("ask", asked)
@@ -72,6 +75,11 @@ class Crowd:
             asked if how in ("rate_limited", "overloaded") else None,
             dice.choice((None, 0, 10, 700)),
             dice.choice((None, 0.5, 30.0)) if how == "rate_limited" else None,
+            tuple(
+                Allowance(counts, most, int(most * dice.random()), dice.choice((0.5, 4.0, 60.0)))
+                for counts, most in (("calls", 40), ("tokens", 9000))
+                if dice.random() < 0.2
+            ),
         )
 
     def answered(self, asked: ModelCall, answer: object) -> None:

@@ -46,14 +46,16 @@ class Loop:
         self.heads = head.calls
         return self.heads
 
-    async def end(self, text: str, failed: bool = False, seconds: float = 0.1) -> None:
-        """All the calls of the step end alike."""
+    async def end(
+        self, text: str, failed: bool = False, seconds: float = 0.1, but: str = ""
+    ) -> None:
+        """All the calls of the step end alike, `but` those of that name succeed."""
         done = [
             CompletedTool(
                 head.index,
                 0,
                 ToolResult(call_id=f"{self.step}-{head.index}", name=head.name, text=text,
-                           failed=failed),
+                           failed=failed and head.name != but),
                 seconds,
             )
             for head in self.heads
@@ -125,6 +127,39 @@ async def test_a_success_that_may_mend_the_failure_lets_it_run_again(loop: Loop)
     await loop.ask(("edit", 1))
     await loop.end("edited")
     assert await loop.ask(("send", 1))
+
+
+async def test_a_success_before_the_failures_mends_nothing(loop: Loop) -> None:
+    await loop.ask(("edit", 1))
+    await loop.end("edited")
+    for _ in range(2):
+        await loop.ask(("send", 1))
+        await loop.end("no", failed=True)
+    assert await loop.ask(("send", 1)) == []
+
+
+async def test_a_success_beside_the_first_failure_may_have_come_after_it(loop: Loop) -> None:
+    await loop.ask(("send", 1), ("edit", 1))
+    await loop.end("no", failed=True, but="edit")
+    await loop.ask(("send", 1))
+    await loop.end("no", failed=True)
+    assert await loop.ask(("send", 1))
+
+
+async def test_a_change_that_failed_or_has_not_run_yet_mends_nothing(loop: Loop) -> None:
+    for name in ("send", "send", "edit"):
+        await loop.ask((name, 1))
+        await loop.end("no", failed=True)
+    runs = await loop.ask(("edit", 2), ("send", 1))
+    assert [head.name for head in runs] == ["edit"]
+
+
+async def test_two_equal_calls_of_a_step_that_poll_both_wait(loop: Loop) -> None:
+    for _ in range(16):
+        await loop.ask(("look", 1))
+        await loop.end("still running")
+    heads = await loop.ask(("look", 1), ("look", 1), ("look", 2))
+    assert [head.delay_seconds for head in heads] == [5.0, 5.0, 0.0]
 
 
 async def test_a_call_of_another_turn_is_another_call(loop: Loop) -> None:

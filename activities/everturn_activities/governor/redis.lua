@@ -520,7 +520,7 @@ local function state()
       for _, model in ipairs(redis.call("SMEMBERS", name("models", each))) do
         running = running + redis.call("ZCARD", leases(model))
       end
-      local gone = "(" .. text(now - rules.GONE_SECONDS)
+      local gone = text(now - rules.GONE_SECONDS)
       local waiting = redis.call("ZCOUNT", name("due", each), gone, "+inf")
       local paused = math.max(0, number(book.paused_until, 0) - now)
       local rate, pace, told = learnt(), known_pace(), #told_rates(false) > 0
