@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from everturn.approvals import Approvals
 from everturn.budgets import Budget
 from everturn.hooks import Hooks
+from everturn.memory import USER
 from everturn.messages import Frozen
 from everturn.profile import DEFAULT, History, Profile
 from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
@@ -253,7 +254,8 @@ class Project(Frozen):
 class AgentSpec(Frozen):
     """All that a turn runs under, pinned by its hash when the turn begins.
 
-    `withheld` are tools that the agent's access does not allow it. `level` is 0 for who
+    `user` is whom the session speaks with. `withheld` are tools that the agent's access does not
+    allow it. `level` is 0 for who
     answers a person, and one more for whom that one asks.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
@@ -265,6 +267,7 @@ class AgentSpec(Frozen):
     project: Project = Project()
     workspace: str
     working_dir: str
+    user: str = USER
     withheld: tuple[str, ...] = ()
     level: int = Field(default=0, ge=0)
     settings_error: str | None = None
@@ -283,9 +286,17 @@ class AgentSpec(Frozen):
         return self._tools_by_name.get(name)
 
     def with_tools(self, tools: tuple[ToolSpec, ...]) -> "AgentSpec":
-        """The same with other tools. A copy would keep this one's hash."""
+        """The same with other tools."""
+        return self._but(tools=tools)
+
+    def for_user(self, user: str) -> "AgentSpec":
+        """The same in a session of that user."""
+        return self if user == self.user else self._but(user=user)
+
+    def _but(self, **values: Any) -> "AgentSpec":
+        # A copy would keep this one's hash.
         fields = {name: getattr(self, name) for name in type(self).model_fields}
-        return AgentSpec.model_construct(**{**fields, "tools": tools})
+        return AgentSpec.model_construct(**{**fields, **values})
 
     def asks_about(self, tool: ToolSpec) -> bool:
         """Whether a person decides before a call of the tool runs. To answer needs no leave."""

@@ -116,6 +116,7 @@ class Client:
         agent: str | None = None,
         model: str | None = None,
         working_dir: str | None = None,
+        user: str | None = None,
     ) -> SessionView:
         """A new session, or the one of this `id` where it exists already.
 
@@ -127,6 +128,7 @@ class Client:
             agent=agent,
             model=model,
             working_dir=working_dir,
+            user=user,
         )
         return await self._post("/v1/sessions", body, SessionView)
 
@@ -239,10 +241,11 @@ class Client:
         *,
         session: str | None = None,
         workspace: str | None = None,
+        user: str | None = None,
         replaced: bool = False,
     ) -> list[FactView]:
         """What is remembered in a scope, or in all that a turn of the session reads."""
-        query = {"scope": scope, "session": session, "workspace": workspace}
+        query = {"scope": scope, "session": session, "workspace": workspace, "user": user}
         shown = {"replaced": "true"} if replaced else {}
         return list((await self._get("/v1/memory", FactPage, **query, **shown)).facts)
 
@@ -258,10 +261,12 @@ class Client:
         *,
         session: str | None = None,
         workspace: str | None = None,
+        user: str | None = None,
     ) -> None:
         """Forget a fact for good; UsageError where there is none of that number."""
-        query = {"scope": scope, "session": session, "workspace": workspace, "fact": fact}
+        query = {"scope": scope, "session": session, "workspace": workspace, "user": user}
         given = {name: value for name, value in query.items() if value is not None}
+        given["fact"] = str(fact)
         await self._request("DELETE", "/v1/memory", params=given)
 
     async def knowledge(self, workspace: str | None = None) -> list[KnowledgeView]:

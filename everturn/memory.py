@@ -13,7 +13,7 @@ FactScope = Literal["session", "user", "project"]
 SCOPES: tuple[FactScope, ...] = ("session", "user", "project")
 
 USER = "default"
-"""Whose the facts of scope `user` are: a tenant has one person until it names more."""
+"""The user of sessions that name none: the tenant's own."""
 
 FACT_CHARACTERS_MAX = 2_000
 FACTS_MAX = 1_000
@@ -48,9 +48,7 @@ class MemoryPlace(NamedTuple):
     owner: str
 
 
-def place(
-    scope: FactScope, tenant: str, session: str, workspace: str, user: str = USER
-) -> MemoryPlace:
+def place(scope: FactScope, tenant: str, session: str, workspace: str, user: str) -> MemoryPlace:
     owners = {"session": session, "user": user, "project": workspace}
     return MemoryPlace(tenant, scope, owners[scope])
 

@@ -125,6 +125,7 @@ class SessionView(Frozen):
     model: str | None
     workspace: str
     working_dir: str
+    user: str
     status: Literal["idle", "running", "queued"]
     turn: int
     waiting: int
@@ -279,13 +280,17 @@ class NewBudget(Budget):
 
 class NewSession(Frozen):
     """Body of `POST /v1/sessions`; the same `id` again answers with the same session, and with
-    409 where it names a setting that this session does not have."""
+    409 where it names a setting that this session does not have.
+
+    `user` is whose facts its turns read and keep, by default the tenant's own.
+    """
 
     id: str | None = None
     workspace: str | None = None
     agent: str | None = None
     model: str | None = None
     working_dir: str | None = None
+    user: str | None = None
 
 
 class SkillView(Frozen):
@@ -388,7 +393,8 @@ class FactPage(Frozen):
 class NewFact(Frozen):
     """Body of `POST /v1/memory`; the same `id` again answers with the same fact.
 
-    A fact of scope `session` names its `session`, one of scope `project` its `workspace`.
+    A fact of scope `session` names its `session`, one of scope `project` its `workspace`, and
+    one of scope `user` may name the `user`.
     """
 
     id: str | None = None
@@ -396,6 +402,7 @@ class NewFact(Frozen):
     text: str
     session: str | None = None
     workspace: str | None = None
+    user: str | None = None
 
 
 class Forgotten(Frozen):

@@ -39,6 +39,7 @@ class Workspaces:
     def spec(self, assignment: Assignment) -> AgentSpec:
         workspace = self._load(assignment.workspace)
         spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
+        spec = spec.for_user(assignment.user)
         skills = self._services.skills
         if skills is None or not skills.shelf(spec).has_root():
             # Without any place for skills, a tool that reads them has nothing to do.

@@ -5,7 +5,7 @@ import pytest
 from by_hand import Runtime, Served
 
 from everturn.client import Client
-from everturn.errors import UnknownSession, UsageError
+from everturn.errors import IdempotencyConflict, UnknownSession, UsageError
 from everturn.views import NewFact
 
 
@@ -59,3 +59,28 @@ async def test_a_request_that_names_no_scope_to_forget_from_is_refused(served: S
         answer = await http.delete("/v1/memory", params={"fact": 1})
     assert answer.status_code == 422
     assert "scope" in answer.json()["detail"]
+
+
+async def test_a_users_facts_are_read_by_that_users_sessions_alone(client: Client) -> None:
+    await client.create_session("of-ana", user="ana")
+    await client.create_session("of-nobody")
+    await client.add_fact(NewFact(scope="user", text="likes tea", user="ana"))
+    await client.add_fact(NewFact(scope="user", text="likes rum"))
+    assert (await client.session("of-ana")).user == "ana"
+    assert [fact.text for fact in await client.facts(session="of-ana")] == ["likes tea"]
+    assert [fact.text for fact in await client.facts(session="of-nobody")] == ["likes rum"]
+    assert [fact.text for fact in await client.facts(user="ana")] == ["likes tea"]
+    assert [fact.text for fact in await client.facts("user", user="ben")] == []
+    await client.forget_fact("user", 1, user="ana")
+    assert [fact.text for fact in await client.facts("user")] == ["likes rum"]
+
+
+async def test_a_session_keeps_its_user(client: Client) -> None:
+    await client.create_session("s", user="ana")
+    assert (await client.create_session("s")).user == "ana"
+    with pytest.raises(IdempotencyConflict, match="with user 'ana', not 'ben'"):
+        await client.create_session("s", user="ben")
+    with pytest.raises(UsageError, match=r"user 'a b' is not possible"):
+        await client.create_session("t", user="a b")
+    with pytest.raises(UsageError, match="Only a fact of scope 'user' names a 'user'"):
+        await client.facts("project", user="ana")

@@ -31,6 +31,17 @@ async def test_facts_are_added_listed_and_forgotten(runtime: Runtime, commands: 
     assert (await commands("memory", "list", "--user", "--json")).out == ""
 
 
+async def test_each_user_has_facts_of_its_own(commands: Commands) -> None:
+    added = await commands("memory", "add", "likes tea", "--whose", "ana")
+    assert (added.code, added.err) == (0, "Remembered as user fact 1.\n")
+    assert "user ana" in (await commands("memory", "list", "--whose", "ana")).out
+    assert (await commands("memory", "list", "--user", "--json")).out == ""
+    assert (await commands("memory", "list", "--whose", "ben", "--json")).out == ""
+    assert "likes tea" in (await commands("memory", "list", EVERTURN_USER="ana")).out
+    await commands("memory", "forget", "1", "--user", EVERTURN_USER="ana")
+    assert (await commands("memory", "list", "--whose", "ana", "--json")).out == ""
+
+
 async def test_what_cannot_be_done_is_one_sentence(commands: Commands) -> None:
     both = await commands("memory", "add", "x", "--user", "--project")
     assert (both.code, both.err) == (2, "Name one of --of SESSION, --user and --project.\n")

@@ -58,6 +58,36 @@ async def test_R16_a_sessions_facts_are_read_before_each_turn_and_by_no_other_se
     assert [(s.session, s.turn, s.step) for s in fact.sources] == [("s", 1, 1)]
 
 
+async def test_the_facts_of_one_user_are_shown_to_no_other(made: Bench) -> None:
+    settings(made, '[memory]\nscopes = ["user"]\nconsolidate_tokens = 100\n')
+    many = [
+        {"name": "memory_save", "arguments": {"text": f"Ana's fact {n}. " + "word " * 20}}
+        for n in range(6)
+    ]
+    gateway = scripted(
+        by_last_user={
+            CONSOLIDATES: [says("I would rather not.")],
+            "remember": [{"calls": many}, says("Noted.")],
+            "look": [calls("memory_load"), says("Looked.")],
+            "": [says("Hello.")],
+        }
+    )
+    ana, anas_other = await made.session("s1", user="ana"), await made.session("s2", user="ana")
+    ben, nobody = await made.session("s3", user="ben"), await made.session("s4")
+    async with made.worker(gateway):
+        await say(made, ana, "remember this", 1)
+        await eventually(lambda: CONSOLIDATES in gateway.requests[-1].model_dump_json())
+        await say(made, anas_other, "hello", 1)
+        assert "Ana's fact 5." in system_of(gateway)
+        for key in (ben, nobody):
+            await say(made, key, "look", 1)
+            assert "Ana" not in gateway.requests[-1].model_dump_json()
+            assert "Nothing is remembered yet." in gateway.requests[-1].model_dump_json()
+    places = [MemoryPlace(ana.tenant, "user", owner) for owner in ("ana", "ben", "default")]
+    memories = made.runtime.memories
+    assert [len(await memories.facts([place])) for place in places] == [6, 0, 0]
+
+
 @pytest.mark.parametrize("remembers", [True, False])
 async def test_E10_the_tools_of_memory_are_there_only_where_it_is_enabled(
     made: Bench, remembers: bool

@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowFailureError
 
 from everturn.agents import Agent, AgentSpec, Candidate
 from everturn.events import Event
+from everturn.memory import USER
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
 from everturn.profile import Profile
 from everturn.session import Mode, SessionKey
@@ -76,11 +77,9 @@ class Bench:
         leaves open must not be taken for another's."""
         return SessionKey(self.tenant, name)
 
-    async def session(self, name: str = "s") -> SessionKey:
-        key = self.key(name)
-        await self.runtime.store.create_session(
-            key, SessionSettings(str(self.workspace), str(self.workspace))
-        )
+    async def session(self, name: str = "s", user: str = USER) -> SessionKey:
+        key, folder = self.key(name), str(self.workspace)
+        await self.runtime.store.create_session(key, SessionSettings(folder, folder, user=user))
         return key
 
     async def send(

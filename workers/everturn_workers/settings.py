@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     agent: str | None = None
     model: str | None = None
     session: str | None = None
+    user: str | None = None
     placement: Literal["auto", "inline", "queued"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     unsafe_commands: bool = False

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from everturn.errors import ToolFailed, UsageError
-from everturn.memory import FactScope, FactSource, checked_fact, matching, place
+from everturn.memory import FactScope, FactSource, MemoryPlace, checked_fact, matching, place
 from everturn.tools import tool
 from everturn_activities.builtin.inside import Facts, InsideContext
 
@@ -27,7 +27,7 @@ async def memory_save(
 ) -> str:
     """Remember a fact that later turns will need, such as a preference, a decision or a name."""
     chosen = _scope(context, scope)
-    at = place(chosen, context.tenant, context.session, context.spec.workspace)
+    at = _place(context, chosen)
     source = FactSource(session=context.session, turn=context.turn, step=context.step)
     try:
         fact = await _facts(context).save(at, checked_fact(text), context.idempotency_key, source)
@@ -45,8 +45,7 @@ async def memory_load(
 ) -> str:
     """Look up remembered facts, the best match first."""
     scopes = _scopes(context) if scope is None else (_scope(context, scope),)
-    named = (context.tenant, context.session, context.spec.workspace)
-    facts = await _facts(context).facts([place(each, *named) for each in scopes])
+    facts = await _facts(context).facts([_place(context, each) for each in scopes])
     found = [facts[n] for n in matching([fact.text for fact in facts], query, limit)]
     if not found:
         return "No remembered fact matches." if query.strip() else "Nothing is remembered yet."
@@ -57,7 +56,7 @@ async def memory_load(
 async def memory_delete(fact: Number, context: InsideContext, scope: Scope = None) -> str:
     """Forget a remembered fact for good, by its number."""
     chosen = _scope(context, scope)
-    at = place(chosen, context.tenant, context.session, context.spec.workspace)
+    at = _place(context, chosen)
     try:
         await _facts(context).forget(at, fact)
     except UsageError as error:
@@ -69,6 +68,11 @@ def _facts(context: InsideContext) -> Facts:
     if context.services.facts is None:
         raise ToolFailed("This worker keeps no memory.")
     return context.services.facts
+
+
+def _place(context: InsideContext, scope: FactScope) -> MemoryPlace:
+    spec = context.spec
+    return place(scope, context.tenant, context.session, spec.workspace, spec.user)
 
 
 def _scopes(context: InsideContext) -> tuple[FactScope, ...]:

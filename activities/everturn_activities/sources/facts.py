@@ -44,7 +44,7 @@ async def runtime(asked: Asked) -> Sequence[Item]:
         "Channel": channel,
         "Session Key": f"{channel}:{chat}",
         "Chat ID": chat,
-        "User ID": asked.key.tenant,
+        "User ID": asked.spec.user,
     }
     return [{"name": name, "value": value} for name, value in told.items()]
 

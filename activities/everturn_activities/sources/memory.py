@@ -19,7 +19,8 @@ def memory_source(memories: Facts) -> Source:
 
     async def items(asked: Asked) -> Sequence[Item]:
         scopes, facts_max = _options(asked)
-        places = [place(scope, *asked.key, asked.spec.workspace) for scope in scopes]
+        named = (*asked.key, asked.spec.workspace, asked.spec.user)
+        places = [place(scope, *named) for scope in scopes]
         facts = await memories.facts(places) if places else []
         left_out = len(facts) - facts_max
         if left_out > 0:

@@ -18,6 +18,7 @@ from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.hooks import Hook
+from everturn.memory import USER
 from everturn.messages import (
     AssistantMessage,
     SkillInvocation,
@@ -61,12 +62,14 @@ from everturn_activities.gateways import Usage
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What a session is created with. `agent` and `model` are defaults for its messages."""
+    """What a session is created with. `agent` and `model` are defaults for its messages; `user`
+    is whose facts its turns read and keep."""
 
     workspace: str
     working_dir: str
     agent: str = "default"
     model: str | None = None
+    user: str = USER
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class Assignment:
     working_dir: str
     pinned: str | None
     """The hash of the open turn's spec."""
+    user: str = USER
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def _record_outcome(
     )
     side_journal.close(session, request.turn, terms.meter)
     worked = terms.spec(connection)
-    memories.mark_due(session, request.turn, worked.workspace, worked.profile.memory)
+    memories.mark_due(session, request.turn, worked)
     side = side_journal.paid(connection, session.sid, request.turn)
     if begun is not None:
         # Nobody will hear of this call any more.

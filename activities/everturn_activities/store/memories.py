@@ -11,8 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from everturn.agents import AgentSpec
 from everturn.errors import IdempotencyConflict, UsageError
-from everturn.memory import FACTS_MAX, FactSource, MemoryPlace, MemoryRules, place
+from everturn.memory import FACTS_MAX, FactSource, MemoryPlace, place
 from everturn.views import FactView
 from everturn_activities.store import schema
 from everturn_activities.store.database import Tx
@@ -227,13 +228,14 @@ def forget(tx: Tx, at: MemoryPlace, n: int) -> None:
     _FORGET_REPLIES.run(tx.connection, {"of_memory": memory.id})
 
 
-def mark_due(session: LockedSession, turn: int, workspace: str, rules: MemoryRules) -> None:
+def mark_due(session: LockedSession, turn: int, spec: AgentSpec) -> None:
     """Have the memories of a turn that has ended consolidated that have grown too large."""
+    rules = spec.profile.memory
     if rules.consolidate_tokens is None:
         return
     connection = session.tx.connection
     for scope in rules.scopes:
-        at = _at(place(scope, *session.key, workspace))
+        at = _at(place(scope, *session.key, spec.workspace, spec.user))
         above = _ABOVE.scalar(connection, {**at, "above": rules.consolidate_tokens})
         if above is not None:
             due = {"due_at": session.tx.now, "due_sid": session.sid, "due_turn": turn}

@@ -90,6 +90,7 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         model=row.model,
         workspace=row.workspace,
         working_dir=row.working_dir,
+        user=row.user,
         status=status,
         turn=row.turn,
         waiting=row.waiting,
@@ -233,6 +234,7 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         workspace=row.workspace,
         working_dir=row.working_dir,
         pinned=pinned,
+        user=row.user,
     )
 
 

@@ -39,6 +39,8 @@ sessions = sa.Table(
     sa.Column("model", sa.Text),
     sa.Column("workspace", sa.Text, nullable=False),
     sa.Column("working_dir", sa.Text, nullable=False),
+    # Whose facts its turns read and keep.
+    sa.Column("user", sa.Text, nullable=False),
     sa.Column("turn", sa.Integer, nullable=False, default=0),
     sa.Column("open_turn", sa.Integer),
     sa.Column("cancel_turn", sa.Integer, nullable=False, default=0),

@@ -151,6 +151,7 @@ class SqlStore:
                         "model": settings.model,
                         "workspace": settings.workspace,
                         "working_dir": settings.working_dir,
+                        "user": settings.user,
                     },
                 )
             return reads.session(tx.connection, key)

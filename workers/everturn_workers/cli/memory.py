@@ -20,6 +20,10 @@ OfSession = Annotated[
     str | None, typer.Option("--of", metavar="SESSION", help="Facts of this session.")
 ]
 OfUser = Annotated[bool, typer.Option("--user", help="Facts of the user, in every project.")]
+Whose = Annotated[
+    str | None,
+    typer.Option("--whose", metavar="USER", help="Of which user. [EVERTURN_USER]"),
+]
 OfProject = Annotated[bool, typer.Option("--project", help="Facts of the workspace.")]
 
 
@@ -38,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
 def list_facts(
     session: OfSession = None,
     user: OfUser = False,
+    whose: Whose = None,
     project: OfProject = False,
     replaced: Annotated[
         bool, typer.Option("--replaced", help="Also what a consolidation has replaced.")
@@ -52,12 +57,16 @@ def list_facts(
     from everturn_workers.cli.sessions import new_table, one_line, print_table
     from everturn_workers.cli.show import print_json
 
-    settings = options.read(port=port, home=home, workspace=workspace)
+    settings = options.read(port=port, home=home, workspace=workspace, user=whose)
+    user = user or whose is not None
     scope = None if not (session or user or project) else _scope(session, user, project)
     folder = None if scope in ("session", "user") else _workspace(settings)
+    person = settings.user if scope in (None, "user") else None
 
     async def found(client: "Client") -> "list[FactView]":
-        return await client.facts(scope, session=session, workspace=folder, replaced=replaced)
+        return await client.facts(
+            scope, session=session, workspace=folder, user=person, replaced=replaced
+        )
 
     facts = asked(found, settings)
     if json:
@@ -68,7 +77,7 @@ def list_facts(
     for fact in facts:
         sources = ", ".join(f"{s.session} {s.turn}.{s.step}" for s in fact.sources)
         shown.add_row(
-            fact.scope,
+            _scope_of(fact),
             str(fact.n),
             f"{datetime.fromtimestamp(fact.created_at):%Y-%m-%d %H:%M}",
             one_line(sources or "a person"),
@@ -81,6 +90,7 @@ def add_fact(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The fact, in one sentence.")],
     session: OfSession = None,
     user: OfUser = False,
+    whose: Whose = None,
     project: OfProject = False,
     workspace: options.Workspace = None,
     port: options.Port = None,
@@ -90,10 +100,11 @@ def add_fact(
     from everturn.views import NewFact
     from everturn_workers.cli.runtime import asked
 
-    settings = options.read(port=port, home=home, workspace=workspace)
-    scope = _scope(session, user, project)
+    settings = options.read(port=port, home=home, workspace=workspace, user=whose)
+    scope = _scope(session, user or whose is not None, project)
     folder = _workspace(settings) if project else None
-    fact = NewFact(scope=scope, text=text, session=session, workspace=folder)
+    person = settings.user if scope == "user" else None
+    fact = NewFact(scope=scope, text=text, session=session, workspace=folder, user=person)
     kept = asked(lambda client: client.add_fact(fact), settings)
     typer.echo(f"Remembered as {kept.scope} fact {kept.n}.", err=True)
 
@@ -102,6 +113,7 @@ def forget_fact(
     fact: Annotated[int, typer.Argument(min=1, metavar="FACT", help="Its number in the list.")],
     session: OfSession = None,
     user: OfUser = False,
+    whose: Whose = None,
     project: OfProject = False,
     workspace: options.Workspace = None,
     port: options.Port = None,
@@ -110,11 +122,15 @@ def forget_fact(
     """Forget a fact for good, with all that it stands for."""
     from everturn_workers.cli.runtime import asked
 
-    settings = options.read(port=port, home=home, workspace=workspace)
-    scope = _scope(session, user, project)
+    settings = options.read(port=port, home=home, workspace=workspace, user=whose)
+    scope = _scope(session, user or whose is not None, project)
     folder = _workspace(settings) if project else None
+    person = settings.user if scope == "user" else None
     asked(
-        lambda client: client.forget_fact(scope, fact, session=session, workspace=folder), settings
+        lambda client: client.forget_fact(
+            scope, fact, session=session, workspace=folder, user=person
+        ),
+        settings,
     )
     typer.echo(f"Forgot {scope} fact {fact}.", err=True)
 
@@ -125,6 +141,13 @@ def _scope(session: str | None, user: bool, project: bool) -> "FactScope":
     if (session is not None) + user + project != 1:
         raise UsageError("Name one of --of SESSION, --user and --project.")
     return "session" if session is not None else "user" if user else "project"
+
+
+def _scope_of(fact: "FactView") -> str:
+    from everturn.memory import USER
+
+    named = fact.scope == "user" and fact.owner != USER
+    return f"user {fact.owner}" if named else fact.scope
 
 
 def _workspace(settings: "Settings") -> str:

@@ -23,6 +23,10 @@ Model = Annotated[
 Session = Annotated[
     str | None, typer.Option(help="In which session; by default a new one. [EVERTURN_SESSION]")
 ]
+User = Annotated[
+    str | None,
+    typer.Option(help="Whose facts a new session reads and keeps. [EVERTURN_USER]"),
+]
 Port = Annotated[int | None, typer.Option(help="Port of the API. [EVERTURN_PORT]")]
 Home = Annotated[Path | None, typer.Option(help="Folder of the data. [EVERTURN_HOME]")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, one object a line.")]

@@ -70,7 +70,7 @@ async def opened(
 ) -> SessionView:
     """The session of that name; a new one in `workspace`, or the nearest, where there is none.
 
-    Raises IdempotencyConflict where it works in another workspace than the settings name.
+    Raises IdempotencyConflict where it is of another workspace or user than the settings name.
     Agent and model are each message's own.
     """
     if settings.session:
@@ -81,12 +81,14 @@ async def opened(
         else:
             if settings.workspace is not None:
                 demand_same(known, workspace=str(workspace_of(settings, Path.cwd())))
+            demand_same(known, user=settings.user)
             return known
     return await client.create_session(
         session,
         workspace=str(workspace or workspace_of(settings, Path.cwd())),
         agent=settings.agent,
         model=settings.model,
+        user=settings.user,
     )
 
 

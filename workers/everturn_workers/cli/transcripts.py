@@ -69,6 +69,7 @@ def import_session(
     ] = None,
     agent: options.Agent = None,
     workspace: options.Workspace = None,
+    user: options.User = None,
     port: options.Port = None,
     home: options.Home = None,
 ) -> None:
@@ -78,7 +79,7 @@ def import_session(
     from everturn_workers.cli.runtime import reached
     from everturn_workers.cli.show import printable
 
-    settings = options.read(port=port, home=home, workspace=workspace)
+    settings = options.read(port=port, home=home, workspace=workspace, user=user)
     messages, left_out = read_lines(_text(file))
     name = checked_id(session or file.name.removesuffix(".jsonl"), "session id")
     folder = str(options.workspace_of(settings, Path.cwd()))
@@ -86,7 +87,7 @@ def import_session(
 
     async def taken() -> int:
         async with reached(settings) as client:
-            await client.create_session(name, workspace=folder, agent=worker)
+            await client.create_session(name, workspace=folder, agent=worker, user=settings.user)
             return await client.import_messages(name, messages) if messages else 0
 
     count = asyncio.run(taken())

@@ -36,6 +36,7 @@ def run(
     agent: options.Agent = None,
     model: options.Model = None,
     session: options.Session = None,
+    user: options.User = None,
     port: options.Port = None,
     home: options.Home = None,
     json: options.Json = False,
@@ -46,7 +47,13 @@ def run(
     """Work one task to its end and show it."""
     text = _text_of(task)
     settings = options.read(
-        workspace=workspace, agent=agent, model=model, session=session, port=port, home=home
+        workspace=workspace,
+        agent=agent,
+        model=model,
+        session=session,
+        user=user,
+        port=port,
+        home=home,
     )
     name = settings.session or secrets.token_hex(4)
     if detach:
@@ -104,6 +111,7 @@ def chat(
     agent: options.Agent = None,
     model: options.Model = None,
     session: options.Session = None,
+    user: options.User = None,
     port: options.Port = None,
     home: options.Home = None,
 ) -> None:
@@ -115,7 +123,13 @@ def chat(
     from everturn_workers.cli.chat import talk
 
     settings = options.read(
-        workspace=workspace, agent=agent, model=model, session=session, port=port, home=home
+        workspace=workspace,
+        agent=agent,
+        model=model,
+        session=session,
+        user=user,
+        port=port,
+        home=home,
     )
     name = settings.session or secrets.token_hex(4)
     where = None if settings.session else options.workspace_of(settings, Path.cwd())

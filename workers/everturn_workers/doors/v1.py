@@ -16,6 +16,7 @@ from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UsageError
 from everturn.events import cursor_from_text
 from everturn.inputs import checked_id, checked_message, checked_text
+from everturn.memory import USER
 from everturn.messages import Document, Image, SkillInvocation, UserMessage, user_text
 from everturn.session import SessionKey
 from everturn.views import (
@@ -53,7 +54,7 @@ from everturn_workers.known_session import demand_same
 EVENTS_PAGE = 1000
 _NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
 
-_SETTINGS = {"workspace", "agent", "model", "working_dir"}
+_SETTINGS = {"workspace", "agent", "model", "working_dir", "user"}
 
 
 class _StrictRequest(Request):
@@ -330,6 +331,7 @@ def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
         working_dir=str(working_dir),
         agent=agent or "default",
         model=model,
+        user=USER if body.user is None else checked_id(body.user, "user"),
     )
 
 
