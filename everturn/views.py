@@ -7,7 +7,7 @@ from pydantic import Field
 from everturn.approvals import ApprovalState, Decision
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
-from everturn.memory import FactScope, FactSource
+from everturn.memory import USER, FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, Message, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 from everturn.skills import Trust
@@ -125,7 +125,6 @@ class SessionView(Frozen):
     model: str | None
     workspace: str
     working_dir: str
-    user: str
     status: Literal["idle", "running", "queued"]
     turn: int
     waiting: int
@@ -136,6 +135,8 @@ class SessionView(Frozen):
     cursor: str = "0"
     asked: tuple[BudgetAskView, ...] = ()
     """Questions that the open turn waits with for a person."""
+    user: str = USER
+    """Whose facts its turns read and keep."""
 
 
 class StepView(Frozen):

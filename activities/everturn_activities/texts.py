@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from codecs import getincrementaldecoder
 from collections import OrderedDict
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from everturn_activities.trust import require_trusted_status
 BYTES_MAX = 1024 * 1024
 LOOPS = "is a symbolic link that leads back to itself; remove it"
 _KEPT_CHARS = 32 * 1024 * 1024
+EXCERPT_BYTES = 64 * 1024
+_CONTINUED = bytes(range(0x80, 0xC0))
 # A longer read could hold up the event loop for more than a millisecond.
 _QUICK_BYTES = 256 * 1024
 
@@ -22,6 +25,21 @@ Stamp = tuple[int, int, int, int, int]
 
 class UnreadableError(Exception):
     """Why a file is left out, as a sentence that names it as it was `shown`."""
+
+
+class TooLongError(UnreadableError):
+    """The same of a file that is too long; `excerpt` is its beginning and its end."""
+
+    def __init__(self, shown: str, size: int, bytes_max: int, excerpt: str) -> None:
+        super().__init__(shown, size, bytes_max, excerpt)
+        self.size, self.excerpt = size, excerpt
+
+    def __str__(self) -> str:
+        shown, size, bytes_max, _ = self.args
+        return (
+            f"{shown} has {size:,} bytes and the limit is {bytes_max:,}, so it is left out;"
+            " shorten it."
+        )
 
 
 def stamp(status: os.stat_result) -> Stamp:
@@ -63,18 +81,15 @@ def read(file: str, shown: str, bytes_max: int = BYTES_MAX) -> tuple[Stamp, str]
         except WorkspaceError as error:
             raise UnreadableError(str(error).replace(file, shown)) from None
         content = _bytes(descriptor, status.st_size, bytes_max)
+        if len(content) > bytes_max:
+            size = max(status.st_size, len(content))
+            excerpt = _excerpt(descriptor, size, shown)
+            raise TooLongError(shown, size, bytes_max, excerpt)
     except OSError as error:
         raise UnreadableError(f"{shown} {why_not(error)}.") from None
     finally:
         os.close(descriptor)
-    if len(content) > bytes_max:
-        size = max(status.st_size, len(content))
-        raise UnreadableError(
-            f"{shown} has {size:,} bytes and the limit is {bytes_max:,}, so it is left out;"
-            " shorten it."
-        )
-    if b"\0" in content:
-        raise UnreadableError(f"{shown} is not a text file, as it has NUL bytes; it is left out.")
+    _demand_text(content, shown)
     try:
         # Some editors begin a file with a byte order mark.
         return stamp(status), content.decode("utf-8-sig")
@@ -82,6 +97,26 @@ def read(file: str, shown: str, bytes_max: int = BYTES_MAX) -> tuple[Stamp, str]
         line = content.count(b"\n", 0, error.start) + 1
         raise UnreadableError(
             f"{shown} line {line} is not valid UTF-8, so it is left out; save it as UTF-8."
+        ) from None
+
+
+def _demand_text(content: bytes, shown: str) -> None:
+    if b"\0" in content:
+        raise UnreadableError(f"{shown} is not a text file, as it has NUL bytes; it is left out.")
+
+
+def _excerpt(descriptor: int, size: int, shown: str) -> str:
+    """The beginning and the end of a file, without what the cut goes through."""
+    half = EXCERPT_BYTES // 2
+    head, tail = os.pread(descriptor, half, 0), os.pread(descriptor, half, size - half)
+    _demand_text(head + tail, shown)
+    note = f"\n[... {size - 2 * half:,} of {size:,} bytes left out here ...]\n"
+    try:
+        begins = getincrementaldecoder("utf-8-sig")().decode(head)
+        return begins + note + tail.lstrip(_CONTINUED).decode()
+    except UnicodeDecodeError:
+        raise UnreadableError(
+            f"{shown} is not valid UTF-8, so it is left out; save it as UTF-8."
         ) from None
 
 
@@ -97,14 +132,17 @@ def _bytes(descriptor: int, size: int, bytes_max: int) -> bytes:
     return b"".join(pieces)
 
 
+_Asked = tuple[str, int]
+
+
 class Texts:
     """Texts that were read, each until its file changes; what cannot be read is kept as that."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[Stamp, str | UnreadableError]] = OrderedDict()
+        self._kept: OrderedDict[_Asked, tuple[Stamp, str | UnreadableError]] = OrderedDict()
         self._chars = 0
 
-    async def of(self, file: str, shown: str) -> str | None:
+    async def of(self, file: str, shown: str, bytes_max: int = BYTES_MAX) -> str | None:
         """The text of a file, None where there is none. Raises UnreadableError."""
         try:
             status = os.stat(file)
@@ -115,25 +153,26 @@ class Texts:
                 return None
             raise UnreadableError(f"{shown} {why_not(error)}.") from None
         found = stamp(status)
-        known = self._kept.get(file)
+        asked = (file, bytes_max)
+        known = self._kept.get(asked)
         if known is not None and known[0] == found:
-            self._kept.move_to_end(file)
+            self._kept.move_to_end(asked)
             return _given(known[1])
         text: str | UnreadableError
         try:
             if status.st_size > _QUICK_BYTES:
-                found, text = await in_thread(read, file, shown)
+                found, text = await in_thread(read, file, shown, bytes_max)
             else:
-                found, text = read(file, shown)
+                found, text = read(file, shown, bytes_max)
         except UnreadableError as error:
             text = error
-        self._keep(file, found, text)
+        self._keep(asked, found, text)
         return _given(text)
 
-    def _keep(self, file: str, found: Stamp, text: str | UnreadableError) -> None:
-        known = self._kept.pop(file, None)
+    def _keep(self, asked: _Asked, found: Stamp, text: str | UnreadableError) -> None:
+        known = self._kept.pop(asked, None)
         self._chars += _length(text) - (_length(known[1]) if known is not None else 0)
-        self._kept[file] = (found, text)
+        self._kept[asked] = (found, text)
         while self._chars > _KEPT_CHARS:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._chars -= _length(dropped)
@@ -145,10 +184,10 @@ def _is_link(file: str) -> bool:
 
 def _length(text: str | UnreadableError) -> int:
     # A name and a stamp take about so much beside the text.
-    return 300 + (len(text) if isinstance(text, str) else 0)
+    return 300 + (len(text) if isinstance(text, str) else len(str(text.args)))
 
 
 def _given(text: str | UnreadableError) -> str:
     if isinstance(text, UnreadableError):
-        raise UnreadableError(str(text))
+        raise type(text)(*text.args)
     return text

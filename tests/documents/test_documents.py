@@ -1,8 +1,11 @@
 """The documents, the nested AGENTS.md and the resources that a context is told of."""
 
 import os
+import tracemalloc
 
 import pytest
+
+from everturn.errors import WorkspaceError
 
 
 def names(items):
@@ -51,8 +54,10 @@ async def test_a_changed_document_is_read_again(ask, sources):
 @pytest.mark.parametrize(
     ("content", "warning"),
     [
-        (b"x" * (100 * 1024 * 1024), "context/SOUL.md has 104,857,600 bytes and the limit is"
-                                     " 1,048,576, so it is left out; shorten it."),
+        (b"x" * 300_000 + b"\0" + b"x" * 100, "context/SOUL.md is not a text file, as it has NUL"
+                                              " bytes; it is left out."),
+        (b"\xff" * 300_000, "context/SOUL.md is not valid UTF-8, so it is left out; save it as"
+                            " UTF-8."),
         (b"\x7fELF\0", "context/SOUL.md is not a text file, as it has NUL bytes; it is left out."),
         (b"one\ntw\xff", "context/SOUL.md line 2 is not valid UTF-8, so it is left out; save it as"
                          " UTF-8."),
@@ -72,6 +77,47 @@ async def test_a_link_to_a_document_that_is_gone_is_told(ask, sources):
     (ask.folder / "context" / "SOUL.md").symlink_to("gone.md")
     assert names(await ask(sources.documents)) == ["AGENTS.md"]
     assert ask.warnings == ["context/SOUL.md is a symbolic link that leads nowhere; remove it."]
+
+
+async def test_of_a_document_of_100_MB_the_beginning_and_the_end_are_told(ask, sources):
+    file = ask.write("context/SOUL.md", "Begin\u00e9.\n")
+    with file.open("r+b") as written:
+        written.seek(100_000_000)
+        written.write("\u00e9".encode() * 20_000 + b"End.")
+    # It is a sparse file, but for its ends; all of the gap is NUL bytes, which nobody reads.
+    with file.open("r+b") as written:
+        written.write("\u00e9".encode() * 40_000)
+
+    tracemalloc.start()
+    (item,) = await ask(sources.documents)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert item["text"].startswith("\u00e9\u00e9")
+    assert item["text"].endswith("\u00e9\u00e9End.")
+    assert "\n[... 99,974,468 of 100,040,004 bytes left out here ...]\n" in item["text"]
+    assert "\ufffd" not in item["text"]
+    assert len(item["text"]) < 40_000
+    assert peak < 2_000_000
+    assert ask.warnings == [
+        "context/SOUL.md has 100,040,004 bytes and the limit is 262,144, so only its beginning and"
+        " its end are told; shorten it, or raise the layer's option bytes_max."
+    ]
+
+
+async def test_files_are_told_as_long_as_they_fit_together(ask, sources):
+    for name in "abcdef":
+        ask.write(f"docs/{name}.md", "x" * 100_000)
+    ask.resources = ("file://docs/*.md",)
+
+    assert names(await ask(sources.files)) == ["a.md", "b.md"]
+    assert ask.warnings == [
+        "The files of layer layer have more than 262,144 bytes together, so docs/c.md, docs/d.md,"
+        " docs/e.md and 1 more are left out; name fewer, or raise the layer's option bytes_max."
+    ]
+    assert len(await ask(sources.files, bytes_max=600_000)) == 6
+    with pytest.raises(WorkspaceError, match="bytes_max = 5; give a number from 65,536 to"):
+        await ask(sources.files, bytes_max=5)
 
 
 async def test_a_document_that_links_to_itself_or_that_anybody_may_write_is_told(ask, sources):

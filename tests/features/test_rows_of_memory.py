@@ -9,6 +9,7 @@ import pytest
 from harness import Bench, calls, eventually, says, scripted
 from temporalio.worker import Replayer
 
+from everturn.context.layers import REFERENCE
 from everturn.jsonl import read_lines
 from everturn.memory import MemoryPlace
 from everturn.session import SessionKey
@@ -50,7 +51,7 @@ async def test_R16_a_sessions_facts_are_read_before_each_turn_and_by_no_other_se
         await say(made, key, "remember that I like green tea", 1)
         assert "Session Memory" not in system_of(gateway)
         await say(made, key, "what do I drink?", 2)
-        assert "## Session Memory\n\n- Likes green tea.\n\n---" in system_of(gateway)
+        assert f"## Session Memory\n\n{REFERENCE}- Likes green tea.\n\n---" in system_of(gateway)
         await say(made, other, "what do I drink?", 1)
         assert "Session Memory" not in system_of(gateway)
         assert "green" not in system_of(gateway)
@@ -186,7 +187,7 @@ async def test_R17_one_call_after_the_turn_puts_a_smaller_set_in_place_of_a_memo
         gateway.release("the consolidation")
         assert await consolidated(made, key) == ["All six facts in one."]
         await say(made, key, "hello", 3)
-    assert "## Session Memory\n\n- All six facts in one.\n\n---" in system_of(gateway)
+    assert f"## Session Memory\n\n{REFERENCE}- All six facts in one.\n\n---" in system_of(gateway)
     asked = [each for each in gateway.requests if CONSOLIDATES in each.model_dump_json()]
     assert [each.model for each in asked] == ["openai/gpt-5-nano"]
     (fact,) = await made.runtime.memories.facts([MemoryPlace(key.tenant, "session", "s")])

@@ -5,16 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everturn.context.layers import Item
+from everturn.errors import WorkspaceError
 from everturn_activities.documents import nested, resources
 from everturn_activities.skills.places import Places
 from everturn_activities.skills.shelf import places_of
 from everturn_activities.sources import Asked, Sources
-from everturn_activities.texts import Texts, UnreadableError
+from everturn_activities.texts import EXCERPT_BYTES, Texts, TooLongError, UnreadableError
 from everturn_activities.threads import in_thread
 
 DOCUMENTS = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md")
 FOLDER = "context"
 NESTED = ("AGENTS.md",)
+BYTES_MAX = 256 * 1024
+"""Of the files of one layer together, unless its option `bytes_max` says otherwise: about 65,000
+tokens, half of a common model's window. Of a longer file the beginning and the end are told."""
+
+_HIGHEST = 16 * 1024 * 1024
+_NAMED = 3
 
 
 class DocumentSources:
@@ -66,17 +73,57 @@ class DocumentSources:
         return await self._items(list(dict.fromkeys(found)), asked, places)
 
     async def _items(self, found: Sequence[str], asked: Asked, places: Places) -> Sequence[Item]:
-        items = []
+        bytes_max = _bytes_max(asked)
+        left = bytes_max
+        items, beyond = [], []
         for file in found:
             shown = places.shown(file)
+            if beyond:
+                # Hundreds more are not read only to be left out.
+                beyond.append(shown)
+                continue
             try:
-                text = await self._texts.of(file, shown)
+                text = await self._texts.of(file, shown, bytes_max)
+            except TooLongError as error:
+                asked.warn(
+                    f"{shown} has {error.size:,} bytes and the limit is {bytes_max:,}, so only its"
+                    " beginning and its end are told; shorten it, or raise the layer's option"
+                    " bytes_max."
+                )
+                text = error.excerpt
             except UnreadableError as error:
                 asked.warn(str(error))
                 continue
-            if text is not None and text.strip():
-                items.append({"name": os.path.basename(file), "path": shown, "text": text})
+            if text is None or not text.strip():
+                continue
+            length = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+            if length > left:
+                beyond.append(shown)
+                continue
+            left -= length
+            items.append({"name": os.path.basename(file), "path": shown, "text": text})
+        if beyond:
+            asked.warn(_left_out(asked.layer.id, beyond, bytes_max))
         return items
+
+
+def _bytes_max(asked: Asked) -> int:
+    given: object = asked.layer.options.get("bytes_max", BYTES_MAX)
+    if not isinstance(given, int) or not EXCERPT_BYTES <= given <= _HIGHEST:
+        raise WorkspaceError(
+            f"Layer {asked.layer.id} has the option bytes_max = {given!r}; give a number from"
+            f" {EXCERPT_BYTES:,} to {_HIGHEST:,}."
+        )
+    return given
+
+
+def _left_out(layer: str, beyond: Sequence[str], bytes_max: int) -> str:
+    more = f" and {len(beyond) - _NAMED:,} more" if len(beyond) > _NAMED else ""
+    return (
+        f"The files of layer {layer} have more than {bytes_max:,} bytes together, so"
+        f" {', '.join(beyond[:_NAMED])}{more} are left out; name fewer, or raise the layer's option"
+        " bytes_max."
+    )
 
 
 def _texts_of(given: object) -> tuple[str, ...]:
