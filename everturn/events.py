@@ -28,6 +28,8 @@ EventType = Literal[
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last
+    "messages_imported",  # messages, tokens: what the session began with
+    "memory_consolidated",  # scope, facts and tokens before and after, cost_usd
     "status",  # text
     "turn_finished",  # outcome, reason, text, usage, cost_usd, unpriced_calls, steps
     "gap",  # first, last: events that were trimmed away

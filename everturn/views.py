@@ -137,6 +137,8 @@ class SessionView(Frozen):
     """Questions that the open turn waits with for a person."""
     user: str = USER
     """Whose facts its turns read and keep."""
+    imported: int = 0
+    """Messages of the transcript that it began with, and that no turn worked."""
 
 
 class StepView(Frozen):

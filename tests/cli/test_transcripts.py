@@ -5,6 +5,8 @@ import json
 from by_hand import Runtime
 from commands import Commands
 
+from everturn.session import SessionKey
+
 LINES = (
     '{"role": "user", "content": "Deploy on Mondays.", "tokens": 4}\n'
     '{"role": "assistant", "content": "Noted.", "tokens": 2}\n'
@@ -29,6 +31,11 @@ async def test_T21_T22_T23_a_session_is_imported_with_its_agent_and_exported_as_
     assert again.err.endswith("Session old has 2 messages.\n")
     shown = json.loads((await commands("sessions", "show", "old", "--json")).out)
     assert (shown["agent"], shown["title"]) == ("plan", "Deploy on Mondays.")
+
+    page = await commands("sessions", "show", "old")
+    assert "It began with 2 imported messages; 'everturn sessions export old' shows" in page.out
+    events = await runtime.log.read(SessionKey("default", "old"), (1, 0), 10)
+    assert [(event.type, event.body["messages"]) for event in events] == [("messages_imported", 2)]
 
     exported = await commands("sessions", "export", "old", "--to", "out")
     assert exported.code == 0, exported.err

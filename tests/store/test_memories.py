@@ -172,6 +172,16 @@ async def test_R17_a_smaller_set_replaces_the_facts_and_keeps_where_they_come_fr
     assert await memories.known_reply("default", "content") is None
     (usage,) = await story.store.usage("default", "session", 0)
     assert (usage.side_calls, usage.cost_usd) == (1, 0.75)
+    told = (await story.told())[-1]
+    assert (told.type, told.turn) == ("memory_consolidated", 1)
+    assert told.body == {
+        "scope": "session",
+        "facts_before": 4,
+        "facts_after": 3,
+        "tokens_before": 110,
+        "tokens_after": 80,
+        "cost_usd": 0.25,
+    }
 
 
 async def test_a_consolidation_is_paid_for_once_and_an_overtaken_attempt_writes_nothing(
@@ -217,6 +227,11 @@ async def test_a_failed_consolidation_keeps_all_facts_and_is_not_due_at_once(
     _, again = await begun(memories)
     assert await memories.fail(due, again.attempt, "rubbish", 1, ASKED, 0.5)
     assert len(await texts(memories)) == 3
+    told = (await story.told())[-1]
+    assert (told.type, told.body["text"]) == (
+        "status",
+        "The memory of this session could not be made smaller, and stays: rubbish",
+    )
     await ended_turn(story)
     assert await memories.due(10) == []
     # A quarter more of it is worth another look.

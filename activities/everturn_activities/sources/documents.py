@@ -75,7 +75,8 @@ class DocumentSources:
     async def _items(self, found: Sequence[str], asked: Asked, places: Places) -> Sequence[Item]:
         bytes_max = _bytes_max(asked)
         left = bytes_max
-        items, beyond = [], []
+        items: list[Item] = []
+        beyond: list[str] = []
         for file in found:
             shown = places.shown(file)
             if beyond:

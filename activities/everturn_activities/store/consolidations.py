@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from everturn.budgets import Amount
 from everturn.context.consolidation import PROMPT_TOKENS, Merged, Told, dumped, oldest
 from everturn.errors import Fenced
+from everturn.events import Draft
 from everturn.memory import FactSource
 from everturn.session import SessionKey
 from everturn_activities.gateways import Usage
@@ -103,6 +104,7 @@ def complete(
     A change that stands for a fact which was forgotten meanwhile is left out.
     """
     session, memory, row = _fenced(tx, due, attempt)
+    facts, tokens = memory.facts, memory.tokens
     standing = {fact.n: fact for fact in memory.in_force()}
     for change in changes:
         old = [standing[n] for n in change.of if n in standing]
@@ -128,6 +130,22 @@ def complete(
     )
     ledger.settle(session, journal.metered(row), usage, cost_usd)
     _settle(memory)
+    session.tell(
+        Draft(
+            id=f"memory/{memory.id}/{due.turn}",
+            type="memory_consolidated",
+            turn=due.turn,
+            body={
+                "scope": memory.scope,
+                "facts_before": facts,
+                "facts_after": memory.facts,
+                "tokens_before": tokens,
+                "tokens_after": memory.tokens,
+                "cost_usd": cost_usd,
+            },
+        )
+    )
+    session.save()
     return memory.facts
 
 
@@ -183,6 +201,10 @@ def _give_up(
         cost_usd=cost_usd,
     )
     _settle(memory)
+    text = f"The memory of this {memory.scope} could not be made smaller, and stays: {reason}"
+    at = {"id": f"memory/{memory.id}/{due.turn}/failed", "turn": due.turn}
+    session.tell(Draft(type="status", body={"text": text}, **at))
+    session.save()
 
 
 def _settle(memory: LockedMemory) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from everturn.context.projection import IMPORTED
 from everturn.errors import UsageError
+from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn_activities.store.database import Tx
@@ -32,5 +33,12 @@ def take_over(tx: Tx, key: SessionKey, messages: Sequence[tuple[AnyMessage, int]
         session.append(message, turn=IMPORTED, step=0, part=part, tokens=tokens)
         if isinstance(message, UserMessage) and not session.title:
             session.title = title(message)
+    session.tell(
+        Draft(
+            id="import",
+            type="messages_imported",
+            body={"messages": len(messages), "tokens": session.message_tokens},
+        )
+    )
     session.save()
     return session.message_pos

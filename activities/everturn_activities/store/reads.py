@@ -35,7 +35,14 @@ _last_outcome = (
     .limit(1)
     .scalar_subquery()
 )
-_SESSIONS = sa.select(_s, _waiting.label("waiting"), _last_outcome.label("last_outcome"))
+# What nobody worked is of turn 0.
+_imported = sa.select(sa.func.count()).where(_m.c.sid == _s.c.sid, _m.c.turn == 0).scalar_subquery()
+_SESSIONS = sa.select(
+    _s,
+    _waiting.label("waiting"),
+    _last_outcome.label("last_outcome"),
+    _imported.label("imported"),
+)
 _SID = Statement(
     sa.select(_s.c.sid).where(
         _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
@@ -91,6 +98,7 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         workspace=row.workspace,
         working_dir=row.working_dir,
         user=row.user,
+        imported=row.imported,
         status=status,
         turn=row.turn,
         waiting=row.waiting,

@@ -69,6 +69,11 @@ def show_session(
         print_json({**view.model_dump(), "turns": [turn.model_dump() for turn in turns]})
     else:
         print_table(_sessions_table((view,)))
+        if view.imported:
+            typer.echo(
+                f"It began with {view.imported} imported messages;"
+                f" 'everturn sessions export {view.id}' shows them."
+            )
         print_table(_turns_table(turns))
         print_table(_tokens_table(turns))
         for turn in turns:

@@ -104,6 +104,11 @@ class Page:
                 self._say(f"{before:,} tokens became {after:,}.", "compact", "yellow")
             case "compaction_undone":
                 self._say("The summarised messages are sent again.", "compact", "yellow")
+            case "memory_consolidated":
+                before, after = body["facts_before"], body["facts_after"]
+                self._say(
+                    f"{before} facts of the {body['scope']} became {after}.", "memory ", "yellow"
+                )
             case "message_accepted" if event.turn or self._works:
                 quoted = self._sent[body["message_id"]] = f'"{_preview(body.get("text", ""))}"'
                 self._say(body.get("note") or f"{quoted} {_WILL[body['mode']]}", "message", "cyan")
