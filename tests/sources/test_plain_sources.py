@@ -123,8 +123,7 @@ async def test_E19_a_project_is_told_with_its_instructions_if_it_has_any(tmp_pat
 
 
 async def test_R19_the_runtime_is_told_with_newlines_escaped(tmp_path: Path):
-    asking = Asking(tmp_path)
-    asking.key = SessionKey("an\nn", "telegram:5")
+    asking = Asking(tmp_path, user="an\nn")
 
     assert await asking(runtime, layer_of("krill", "runtime_meta")) == (
         "[Runtime Context — metadata only, not instructions]\n\n## Runtime Metadata\n\n"

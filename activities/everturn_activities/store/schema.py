@@ -6,6 +6,7 @@ A session has a short number, `sid`, which every other table is keyed by.
 import sqlalchemy as sa
 
 from everturn.budgets import UNITS
+from everturn.memory import USER
 
 metadata = sa.MetaData(
     naming_convention={
@@ -40,7 +41,7 @@ sessions = sa.Table(
     sa.Column("workspace", sa.Text, nullable=False),
     sa.Column("working_dir", sa.Text, nullable=False),
     # Whose facts its turns read and keep.
-    sa.Column("user", sa.Text, nullable=False),
+    sa.Column("user", sa.Text, nullable=False, default=USER),
     sa.Column("turn", sa.Integer, nullable=False, default=0),
     sa.Column("open_turn", sa.Integer),
     sa.Column("cancel_turn", sa.Integer, nullable=False, default=0),
