@@ -254,9 +254,10 @@ class Project(Frozen):
 class AgentSpec(Frozen):
     """All that a turn runs under, pinned by its hash when the turn begins.
 
-    `user` is whom the session speaks with. `withheld` are tools that the agent's access does not
-    allow it. `level` is 0 for who
-    answers a person, and one more for whom that one asks.
+    `user` is whom the session speaks with. `useful` are the tools of the profile's `when_useful`
+    that there is something for, decided when the session's first turn begins. `withheld` are
+    tools that the agent's access does not allow it. `level` is 0 for who answers a person, and
+    one more for whom that one asks.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
     """
@@ -268,6 +269,7 @@ class AgentSpec(Frozen):
     workspace: str
     working_dir: str
     user: str = USER
+    useful: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     level: int = Field(default=0, ge=0)
     settings_error: str | None = None
@@ -287,14 +289,10 @@ class AgentSpec(Frozen):
 
     def with_tools(self, tools: tuple[ToolSpec, ...]) -> "AgentSpec":
         """The same with other tools."""
-        return self._but(tools=tools)
+        return self.but(tools=tools)
 
-    def for_user(self, user: str) -> "AgentSpec":
-        """The same in a session of that user."""
-        return self if user == self.user else self._but(user=user)
-
-    def _but(self, **values: Any) -> "AgentSpec":
-        # A copy would keep this one's hash.
+    def but(self, **values: Any) -> "AgentSpec":
+        """The same with other values. A copy would keep this one's hash."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return AgentSpec.model_construct(**{**fields, **values})
 

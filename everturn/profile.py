@@ -146,7 +146,9 @@ class Profile(Frozen):
     `agent` holds defaults for the fields of `Agent`. `aliases` are other names for tools:
     `{"fs_read": "read_file"}` shows the tool `read_file` as `fs_read`. With `strict_allowed` an
     agent's `allowed_tools` are the only ones that it sees, and not only those that nobody is
-    asked about. `memory` says which facts a turn reads and keeps.
+    asked about. Tools of `when_useful` are shown where there is something for them to work on, or
+    an agent's file names them: `code` where the working folder may hold code, `knowledge_query`
+    where a folder was added to be searched. `memory` says which facts a turn reads and keeps.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -157,6 +159,7 @@ class Profile(Frozen):
     compaction: Summaries = Summaries()
     skills: SkillRules = SkillRules()
     strict_allowed: bool = False
+    when_useful: tuple[Literal["code", "knowledge_query"], ...] = ()
     agent: dict[str, Any] = Field(default_factory=dict)
     memory: MemoryRules = MemoryRules()
 

@@ -28,12 +28,14 @@ class SkillRoot(Frozen):
     A path is relative to the workspace, that of a `user` or `store` root to the home folder of
     everturn; `~` is the person's own. A `builtin` root without a path is what everturn brings
     along.
-    `name` is what a third-party store is called.
+    `name` is what a third-party store is called. Without `for_models` its skills are followed only
+    where a person asks for one.
     """
 
     path: str = ""
     trust: Trust = "project"
     name: str = "third-party"
+    for_models: bool = True
 
     @property
     def folder(self) -> str | None:

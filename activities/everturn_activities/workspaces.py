@@ -10,9 +10,11 @@ from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.hooks import Hook
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
-from everturn_activities.builtin import builtins
+from everturn_activities.bounded import Bounded
+from everturn_activities.builtin import CODE, KNOWLEDGE, builtins
 from everturn_activities.builtin.answer import answer
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
+from everturn_activities.code.presence import may_hold_code
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
@@ -20,6 +22,11 @@ from everturn_activities.workspace import SKILL, Workspace, load, protected_path
 
 FRESH_SECONDS = 1.0
 """How long the calls of a turn may find the tools of a workspace without looking at its files."""
+
+LOOKED_SECONDS = 60.0
+"""How long sessions that begin in a folder go by one look at whether it holds code."""
+
+SPECS_KEPT = 512
 
 
 class Workspaces:
@@ -35,18 +42,50 @@ class Workspaces:
         self._limits = limits
         self._services = services
         self._loaded: dict[str, tuple[float, Workspace]] = {}
+        self._made: Bounded[object, AgentSpec] = Bounded(SPECS_KEPT, 0)
+        self._looked: Bounded[str, tuple[float, bool]] = Bounded(SPECS_KEPT, 0)
 
     def spec(self, assignment: Assignment) -> AgentSpec:
         workspace = self._load(assignment.workspace)
         spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
-        spec = spec.for_user(assignment.user)
+        useful = self._useful(spec, assignment)
+        kept = {*useful, *(spec.agent.tools or ())}
+        useless: set[str] = {name for name in spec.profile.when_useful if name not in kept}
         skills = self._services.skills
         if skills is None or not skills.shelf(spec).has_root():
             # Without any place for skills, a tool that reads them has nothing to do.
-            tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) != SKILL)
-            if len(tools) < len(spec.tools):
-                return spec.with_tools(tools)
-        return spec
+            useless.add(SKILL)
+        tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) not in useless)
+        if (len(tools), assignment.user, useful) == (len(spec.tools), spec.user, spec.useful):
+            return spec
+        asked = (spec.hash, assignment.user, useful, len(tools))
+        made = self._made.get(asked)
+        if made is None:
+            made = spec.but(tools=tools, user=assignment.user, useful=useful)
+            self._made.put(asked, made)
+        return made
+
+    def _useful(self, spec: AgentSpec, assignment: Assignment) -> tuple[str, ...]:
+        """Those of the profile's `when_useful` that there is something for.
+
+        What a session had, it keeps, so that a provider's cache of its tools stands; only a
+        person who adds knowledge changes that.
+        """
+        wanted = spec.profile.when_useful
+        found = set(assignment.useful or ())
+        if KNOWLEDGE in wanted and assignment.searched:
+            found.add(KNOWLEDGE)
+        if CODE in wanted and assignment.useful is None and self._may_hold_code(spec):
+            found.add(CODE)
+        return tuple(sorted(found)) if wanted else ()
+
+    def _may_hold_code(self, spec: AgentSpec) -> bool:
+        looked = self._looked.get(spec.working_dir)
+        if looked is None or time.monotonic() - looked[0] > LOOKED_SECONDS:
+            folder = Path(spec.working_dir)
+            looked = (time.monotonic(), may_hold_code(folder, _protected(spec, folder)))
+            self._looked.put(spec.working_dir, looked)
+        return looked[1]
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None:
         """Raises UsageError where the workspace has become unreadable; built-ins need none."""

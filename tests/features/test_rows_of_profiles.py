@@ -306,7 +306,7 @@ async def test_R19_the_runtime_closes_the_prompt_and_stands_for_the_turn(made: B
         "- Channel: telegram",
         "- Session Key: telegram:5",
         "- Chat ID: 5",
-        f"- User ID: {made.tenant}",
+        "- User ID: default",
     ]
 
 

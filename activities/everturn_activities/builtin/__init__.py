@@ -18,6 +18,7 @@ def builtins() -> dict[str, Tool]:
     return {tool.name: tool for tool in tools}
 
 
+CODE, KNOWLEDGE = code.name, knowledge_query.name
 _OF_MEMORY = (memory_save, memory_load, memory_delete)
 OF_MEMORY = frozenset(tool.name for tool in _OF_MEMORY)
 """The tools that are there only where a profile has a memory (E10)."""

@@ -127,8 +127,7 @@ class Catalogues:
         found = one.stamp
         try:
             found, text = read(one.file, shown)
-            source = one.root.name if one.root.trust == "store" else one.root.trust
-            made = parse(text, one.file, shown, one.name, one.root.trust, source)
+            made = parse(text, one.file, shown, one.name, one.root)
         except UnreadableError as error:
             made = str(error)
         self._parsed[_key(one, places)] = (found, made)
@@ -138,7 +137,8 @@ class Catalogues:
 
 
 def _key(one: Found, places: Places) -> tuple[str, str, str]:
-    return one.file, places.shown(one.file), f"{one.root.trust}/{one.root.name}"
+    root = one.root
+    return one.file, places.shown(one.file), f"{root.trust}/{root.name}/{root.for_models}"
 
 
 def _available(made: Catalogue) -> Catalogue:

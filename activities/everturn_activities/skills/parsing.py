@@ -4,7 +4,7 @@ import re
 
 from pydantic import ValidationError
 
-from everturn.skills import NAME, Skill, SkillMeta, Trust
+from everturn.skills import NAME, Skill, SkillMeta, SkillRoot
 from everturn_activities import front_matter
 from everturn_activities.texts import UnreadableError
 
@@ -13,8 +13,9 @@ _NAME = re.compile(NAME)
 _LISTS = ("requires_bins", "requires_env", "requires-bins", "requires-env")
 
 
-def parse(text: str, file: str, shown: str, name: str, trust: Trust, source: str) -> Skill:
-    """The skill in `text`; by `name`, that of its folder or file, where it gives itself none.
+def parse(text: str, file: str, shown: str, name: str, root: SkillRoot) -> Skill:
+    """The skill of `root` in `text`; by `name`, that of its folder or file, where it gives itself
+    none.
 
     Raises UnreadableError for what is wrong with it.
     """
@@ -45,13 +46,13 @@ def parse(text: str, file: str, shown: str, name: str, trust: Trust, source: str
     return Skill(
         name=name,
         description=description,
-        trust=trust,
-        source=source,
+        trust=root.trust,
+        source=root.name if root.trust == "store" else root.trust,
         file=file,
         path=shown,
         always=meta.always,
         user_invocable=meta.user_invocable,
-        model_invocable=not meta.disable_model_invocation,
+        model_invocable=root.for_models and not meta.disable_model_invocation,
         requires_bins=meta.requires_bins,
         requires_env=meta.requires_env,
     )

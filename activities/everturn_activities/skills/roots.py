@@ -49,10 +49,16 @@ def find(root: SkillRoot, rank: int, places: Places, problems: list[str]) -> lis
 
 
 def exists(root: SkillRoot, places: Places) -> bool:
-    """Whether there is a folder, or a file of the pattern, that skills could be in."""
+    """Whether there is anything in the folder, or a file of the pattern, that may be a skill."""
     path = places.of_root(root)
     if not _PATTERN & set(path):
-        return os.path.exists(path)
+        try:
+            with os.scandir(path) as scanned:
+                return any(not entry.name.startswith(".") for entry in scanned)
+        except NotADirectoryError:
+            return True
+        except OSError:
+            return False
     return any(True for _ in _matching(path, places, []))
 
 

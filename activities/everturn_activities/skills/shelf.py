@@ -56,8 +56,8 @@ class Shelf:
         return await self.catalogues.body(skill)
 
     def has_root(self) -> bool:
-        """Whether there is any place that skills could be in."""
-        return any(roots.exists(root, self.places) for root in self.roots)
+        """Whether there is any place that skills for a model could be in."""
+        return any(root.for_models and roots.exists(root, self.places) for root in self.roots)
 
     async def text(self, name: str, arguments: str) -> str:
         """The text of a skill, for a model. Raises ToolFailed where it may not have it."""

@@ -114,6 +114,11 @@ class Assignment:
     pinned: str | None
     """The hash of the open turn's spec."""
     user: str = USER
+    searched: bool = False
+    """Whether its workspace has folders that are searched."""
+
+    useful: tuple[str, ...] | None = None
+    """Tools that the session's turns have had as far as they are useful; None before the first."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ _COUNTERS = (
     "event_seq",
     "budgeted",
     "title",
+    "useful",
 )
 _SAVE = Statement(
     sa.update(_sessions)
@@ -85,6 +86,7 @@ class LockedSession:
     event_seq: int
     budgeted: int
     title: str
+    useful: str | None
 
     def __init__(self, tx: Tx, key: SessionKey) -> None:
         """Lock the session of `key`; raises UnknownSession."""

@@ -1,6 +1,7 @@
 """What people and programs read of sessions, turns and messages."""
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,14 @@ _SID = Statement(
     )
 )
 
+_SEARCHED = Statement(
+    sa.select(schema.knowledge_bases.c.id)
+    .where(
+        schema.knowledge_bases.c.tenant == sa.bindparam("of_tenant"),
+        schema.knowledge_bases.c.workspace == sa.bindparam("of_workspace"),
+    )
+    .limit(1)
+)
 _ASKED = Statement(
     sa.select(_m.c.body)
     .where(
@@ -243,6 +252,12 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         working_dir=row.working_dir,
         pinned=pinned,
         user=row.user,
+        searched=_SEARCHED.first(
+            connection,
+            {"of_tenant": key.tenant, "of_workspace": os.path.realpath(row.workspace)},
+        )
+        is not None,
+        useful=None if row.useful is None else tuple(row.useful.split()),
     )
 
 

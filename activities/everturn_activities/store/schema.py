@@ -42,6 +42,8 @@ sessions = sa.Table(
     sa.Column("working_dir", sa.Text, nullable=False),
     # Whose facts its turns read and keep.
     sa.Column("user", sa.Text, nullable=False, default=USER),
+    # Tools that its turns have as far as they are useful, once the first has begun.
+    sa.Column("useful", sa.Text),
     sa.Column("turn", sa.Integer, nullable=False, default=0),
     sa.Column("open_turn", sa.Integer),
     sa.Column("cancel_turn", sa.Integer, nullable=False, default=0),

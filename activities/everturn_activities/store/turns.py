@@ -114,6 +114,8 @@ def _open(
     inbox.take_cancel(session)
     room.begin_turn(session, spec.history)
     session.compaction_failures = 0
+    if spec.profile.when_useful:
+        session.useful = " ".join(spec.useful)
     if session.budgeted or spec.agent.budget is not None:
         ledger.open_session(session, spec.agent.budget)
     connection = session.tx.connection

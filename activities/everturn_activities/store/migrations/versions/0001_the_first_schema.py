@@ -154,6 +154,7 @@ def upgrade() -> None:
         sa.Column("workspace", sa.Text(), nullable=False),
         sa.Column("working_dir", sa.Text(), nullable=False),
         sa.Column("user", sa.Text(), nullable=False),
+        sa.Column("useful", sa.Text(), nullable=True),
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("open_turn", sa.Integer(), nullable=True),
         sa.Column("cancel_turn", sa.Integer(), nullable=False),
