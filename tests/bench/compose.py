@@ -2,22 +2,23 @@
 
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from everturn.agents import Agent, AgentSpec, Compaction, ToolSpec
 from everturn.context.compose import Context, compose
-from everturn.context.layers import Item
 from everturn.messages import AssistantMessage, Text, user_text
 from everturn.profile import History, Layer, Profile, Recipe
 from everturn.session import BeginTurn, ContextHead, FinishTurn, PrepareStep, SessionKey, TurnHead
+from everturn.skills import SkillRoot, SkillRules
 from everturn_activities import tokens
 from everturn_activities.frames import Frames
 from everturn_activities.gathering import Gatherer
-from everturn_activities.sources import Asked
+from everturn_activities.skills.shelf import Skills
 from everturn_activities.sources.plain import PLAIN
+from everturn_activities.sources.skills import SkillSources
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.locked import LockedSession
@@ -32,31 +33,32 @@ SENTENCE = "The quick brown fox jumps over the lazy dog while nobody is looking 
 PAGE = 5_000
 
 
-async def skills(asked: Asked) -> Sequence[Item]:
-    """A menu of 500 skills, written anew for each step."""
-    return [
-        {"name": f"skill-{n}", "description": SENTENCE, "path": f"skills/skill-{n}/SKILL.md"}
-        for n in range(SKILLS)
-    ]
+def write_skills(workspace: Path) -> None:
+    for number in range(SKILLS):
+        folder = workspace / "skills" / f"skill-{number}"
+        folder.mkdir(parents=True)
+        head = f"---\nname: skill-{number}\ndescription: {SENTENCE}\n---\n"
+        (folder / "SKILL.md").write_text(head + SENTENCE * 50)
 
 
-def spec() -> AgentSpec:
+def spec(workspace: Path) -> AgentSpec:
     hint = "{name}: {description} (file: {path})"
     profile = Profile(
         name="bench",
         history=History(load="tail_tokens"),
+        skills=SkillRules(roots=(SkillRoot(path="skills"),)),
         recipe=Recipe(
             layers=(
                 Layer(id="prompt", source="agent_prompt"),
                 Layer(id="skills", source="skills", item=hint, scope="step"),
-                Layer(id="now", source="facts", item="{name}: {text}", scope="step"),
+                Layer(id="now", source="facts", item="{name}: {value}", scope="step"),
             )
         ),
     )
     parameters = {"type": "object", "properties": {"text": {"type": "string"}}}
     listed = tuple(
-        ToolSpec(name=f"tool_{n}", description=SENTENCE * 2, parameters=dict(parameters))
-        for n in range(TOOLS)
+        ToolSpec(name=name, description=SENTENCE * 2, parameters=dict(parameters))
+        for name in ("read_file", *(f"tool_{n}" for n in range(1, TOOLS)))
     )
     agent = Agent(
         model=MODEL,
@@ -64,21 +66,23 @@ def spec() -> AgentSpec:
         window_tokens=TOKENS,
         compaction=Compaction(enabled=False),
     )
-    return AgentSpec(agent=agent, profile=profile, tools=listed, workspace="/", working_dir="/")
+    where = str(workspace)
+    return AgentSpec(agent=agent, profile=profile, tools=listed, workspace=where, working_dir=where)
 
 
 class Process:
     """What a worker composes with, on a store."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, workspace: Path) -> None:
         self.store = SqlStore(
             SqliteDatabase(path, lambda keys: None),
             lambda message: tokens.count_message(message, MODEL),
         )
-        sources = {**PLAIN, "skills": skills}
+        skills = SkillSources(Skills(path.parent / "home"), self.store.invocations)
+        sources = {**PLAIN, **skills.named()}
         self.gatherer = Gatherer(self.store, sources, tokens.count_text)
         self.frames = Frames(tokens.count_text, lambda model: None, lambda model: True)
-        self.spec = spec()
+        self.spec = spec(workspace)
 
     async def compose(self, turn: TurnHead, step: int) -> tuple[ContextHead, Context]:
         """All that stands before a request: gathered, recorded, loaded, composed."""
@@ -105,8 +109,8 @@ class Process:
 
 
 @asynccontextmanager
-async def process(path: Path) -> AsyncIterator[Process]:
-    made = Process(path)
+async def process(path: Path, workspace: Path) -> AsyncIterator[Process]:
+    made = Process(path, workspace)
     try:
         yield made
     finally:
@@ -135,18 +139,32 @@ async def fill(store: SqlStore, count: int) -> None:
         await store._database.write(page(first))
 
 
+def plain_loop() -> float:
+    """Milliseconds of a million additions: how fast the machine is just now."""
+    began = time.perf_counter()
+    total = 0
+    for number in range(1_000_000):
+        total += number
+    return (time.perf_counter() - began) * 1000
+
+
 async def w6(folder: Path, repetitions: int) -> None:
     print(f"\nW6: composing {TOKENS:,} tokens with {SKILLS} skills and {TOOLS} tools, p50 in ms")
-    print(f"{'stored':>10} {'tokens':>8} {'sent':>6} {'new process':>12} {'first':>7} {'later':>7}")
+    print(
+        f"{'stored':>10} {'tokens':>8} {'sent':>6} {'new process':>12} {'first':>7} {'later':>7}"
+        f" {'loop':>7}"
+    )
     tokens.warm()
+    workspace = folder / "workspace"
+    write_skills(workspace)
     for count in STORED:
         path = folder / f"{count}.db"
-        async with process(path) as filling:
+        async with process(path, workspace) as filling:
             await fill(filling.store, count)
-        cold, first, later = [], [], []
+        cold, first, later, loops = [], [], [], []
         run = 0
         for _ in range(repetitions):
-            async with process(path) as worker:
+            async with process(path, workspace) as worker:
                 for number in range(TURNS):
                     run += 1
                     turn = await worker.begin(run)
@@ -156,8 +174,9 @@ async def w6(folder: Path, repetitions: int) -> None:
                         took = (time.perf_counter() - began) * 1000
                         (later if step > 1 else first if number else cold).append(took)
                     await worker.finish(turn, run)
-        medians = (statistics.median(one) for one in (cold, first, later))
+                    loops.append(plain_loop())
+        medians = (statistics.median(one) for one in (cold, first, later, loops))
         print(
             f"{count:>10,} {context.tokens:>8,} {len(request.messages):>6,}"
-            " {:>12.1f} {:>7.1f} {:>7.1f}".format(*medians)
+            " {:>12.1f} {:>7.1f} {:>7.1f} {:>7.1f}".format(*medians)
         )
