@@ -42,6 +42,23 @@ async def test_a_run_prints_the_answer_and_tells_the_rest_on_stderr(commands, ru
     assert "completed: 1 step, 7 tokens in, 3 out, $0.5000" in ran.err
 
 
+async def test_T21_active_session_names_the_session_that_a_run_goes_on_with(commands, runtime):
+    (runtime.folder / "home").mkdir(exist_ok=True)
+    none = await commands("run", "say it", "--continue", "--detach")
+    assert (none.code, none.err.count("\n")) == (2, 1)
+    assert "there is none to go on with; leave --continue out" in none.err
+    first = await commands("run", "say it", "--detach")
+    session = first.out.strip()
+    assert (runtime.folder / "home" / "active_session").read_text() == f"{session}\n"
+    again = await commands("run", "say more", "--continue", "--detach")
+    assert (again.code, again.out.strip()) == (0, session)
+    assert (await runtime.store.session(SessionKey("default", session))).waiting == 2
+    await commands("run", "say it", "--session", "other", "--detach")
+    assert (await commands("run", "on", "--continue", "--detach")).out.strip() == "other"
+    both = await commands("run", "on", "--continue", "--session", "s")
+    assert (both.code, both.err) == (2, "Name one of --session and --continue.\n")
+
+
 async def test_events_are_json_lines_that_end_with_the_turn(commands, runtime):
     process = await commands.start("run", "say it", "--session", "s", "--json")
     await waits(runtime, "s")

@@ -23,6 +23,9 @@ Model = Annotated[
 Session = Annotated[
     str | None, typer.Option(help="In which session; by default a new one. [EVERTURN_SESSION]")
 ]
+Continue = Annotated[
+    bool, typer.Option("--continue", help="Go on with the session that was used last.")
+]
 User = Annotated[
     str | None,
     typer.Option(help="Whose facts a new session reads and keeps. [EVERTURN_USER]"),
@@ -38,6 +41,18 @@ def read(**flags: object) -> "Settings":
     from everturn_workers.settings import read_settings
 
     return read_settings(**flags)
+
+
+def session_of(settings: "Settings", go_on: bool) -> "Settings":
+    """`settings` with the session that was used last, where a command is to `go_on`."""
+    from everturn.errors import UsageError
+    from everturn_workers.cli.active import active_session
+
+    if not go_on:
+        return settings
+    if settings.session is not None:
+        raise UsageError("Name one of --session and --continue.")
+    return settings.model_copy(update={"session": active_session(settings.home)})
 
 
 def workspace_of(settings: "Settings", start: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from everturn.client import Client
 from everturn.errors import RuntimeUnavailable, UnknownSession
 from everturn.views import SessionView
+from everturn_workers.cli.active import use
 from everturn_workers.cli.options import workspace_of
 from everturn_workers.known_session import demand_same
 from everturn_workers.settings import Settings
@@ -70,6 +71,7 @@ async def opened(
 ) -> SessionView:
     """The session of that name; a new one in `workspace`, or the nearest, where there is none.
 
+    It is the session that `--continue` goes on with from now on.
     Raises IdempotencyConflict where it is of another workspace or user than the settings name.
     Agent and model are each message's own.
     """
@@ -82,14 +84,17 @@ async def opened(
             if settings.workspace is not None:
                 demand_same(known, workspace=str(workspace_of(settings, Path.cwd())))
             demand_same(known, user=settings.user)
+            use(settings.home, known.id)
             return known
-    return await client.create_session(
+    made = await client.create_session(
         session,
         workspace=str(workspace or workspace_of(settings, Path.cwd())),
         agent=settings.agent,
         model=settings.model,
         user=settings.user,
     )
+    use(settings.home, made.id)
+    return made
 
 
 async def _running(settings: Settings) -> str | None:

@@ -36,6 +36,7 @@ def run(
     agent: options.Agent = None,
     model: options.Model = None,
     session: options.Session = None,
+    go_on: options.Continue = False,
     user: options.User = None,
     port: options.Port = None,
     home: options.Home = None,
@@ -55,6 +56,7 @@ def run(
         port=port,
         home=home,
     )
+    settings = options.session_of(settings, go_on)
     name = settings.session or secrets.token_hex(4)
     if detach:
         asyncio.run(_hand_over(settings, name, text, json))
@@ -111,6 +113,7 @@ def chat(
     agent: options.Agent = None,
     model: options.Model = None,
     session: options.Session = None,
+    go_on: options.Continue = False,
     user: options.User = None,
     port: options.Port = None,
     home: options.Home = None,
@@ -131,6 +134,7 @@ def chat(
         port=port,
         home=home,
     )
+    settings = options.session_of(settings, go_on)
     name = settings.session or secrets.token_hex(4)
     where = None if settings.session else options.workspace_of(settings, Path.cwd())
     left = asyncio.run(talk(settings, name, where, _say))
