@@ -7,12 +7,39 @@ from dataclasses import replace
 import orjson
 
 import everturn.context.window as windows
-from everturn.agents import AgentSpec
+from everturn.agents import AgentSpec, ToolSpec
+from everturn.context.compose import Context
 from everturn.context.manifest import Manifest
 from everturn.context.window import WINDOW_TOKENS, Frame
+from everturn.errors import ContextOverflow
+from everturn.session import ContextHead
+from everturn_activities import tokens
 from everturn_activities.gateways.wire import wire_tool
 
 KEPT = 512
+
+
+def demand_room(context: ContextHead, composed: Context) -> None:
+    """Raise ContextOverflow where a request exceeds its model's window by the model's own count.
+
+    Stored messages are measured with one encoding for all models: near for those whose own is
+    not known, while one that is known and other counts some languages at twice as much.
+    """
+    if context.sections is None or not tokens.has_other_encoding(composed.model):
+        return
+    model, sections = composed.model, context.sections
+    counted = tokens.count_text(composed.system, model)
+    counted += sum(tokens.count_message(message, model) for message in composed.messages)
+    counted += sum(_count_tool(tool, model) for tool in composed.tools)
+    if counted + sections.generation > sections.window:
+        raise ContextOverflow(
+            f"The request takes {counted:,} tokens as {model} counts, beside"
+            f" {sections.generation:,} for the reply, and its window has {sections.window:,}."
+        )
+
+
+def _count_tool(tool: ToolSpec, model: str) -> int:
+    return tokens.count_text(orjson.dumps(wire_tool(tool)).decode(), model)
 
 
 class Frames:

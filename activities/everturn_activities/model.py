@@ -23,6 +23,7 @@ from everturn_activities.candidates import Candidates, addressed
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import EventLog
 from everturn_activities.flights import CancelWatch, Flights
+from everturn_activities.frames import demand_room
 from everturn_activities.gateways import ModelGateway, Usage
 from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.gathering import Gatherer
@@ -186,6 +187,7 @@ class ModelActivities:
                 _log_sizes(context, composed, spec.profile.recipe.mode == "pair")
             if self._request_log is not None:
                 await self._request_log.write(context, composed)
+            demand_room(context, composed)
             stream = self._stream(composed, spec.agent.output, writer)
             ended = await self._watch.guard(key, context.turn, stream)
         except TurnCancelled:

@@ -83,6 +83,12 @@ def count_message(message: UserMessage | AssistantMessage | ToolMessage, model: 
     return MESSAGE_TOKENS + sum(_count_part(part, model) for part in message.parts)
 
 
+def has_other_encoding(model: str) -> bool:
+    """Whether the model's own encoding is known, and is not the usual one."""
+    encoding, own = encoding_of(model)
+    return own and encoding != USUAL
+
+
 def estimate(text: str) -> int:
     """Four bytes a token: for where nothing can count."""
     return -(-len(text.encode("utf-8", "replace")) // 4)

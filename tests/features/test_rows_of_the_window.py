@@ -1,5 +1,6 @@
 """A conversation that fills its model's window is summarised, and goes on."""
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from everturn.events import Event
 from everturn.messages import Text, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
+from everturn_activities.gateways.wire import wire_tool
 from everturn_activities.governor import ModelCall, Permit, Wait
+from everturn_activities.tokens import count_message, count_text
 
 SUMMARISER = "CRITICAL: answer with text only"
 SUMMARISED = "was summarised to make room"
@@ -333,3 +336,38 @@ async def test_a_summariser_that_nobody_may_ask_for_long_counts_as_failed(made: 
     assert "After 2 failures the turn goes on without" in statuses[1]
     assert events[-1].body["outcome"] == "completed"
     assert not any(map(asks_for_summary, gateway.requests))
+
+
+HINDI = "नमस्ते दुनिया, आज का दिन अच्छा है। " * 25
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "openai/gpt-4"])
+async def test_K20_no_request_exceeds_the_window_as_its_own_model_counts(
+    made: Bench, model: str
+) -> None:
+    """Each message has 277 tokens in one encoding and 925 in the other."""
+    window, generation = 8_000, 500
+    agent(made, model=model, window_tokens=window, tokens_max=generation)
+    gateway = scripted(
+        by_last_user={
+            SUMMARISER: [says("A greeting.")],
+            "": [says("नमस्ते।")],
+        }
+    )
+    key = await made.session()
+    async with made.worker(gateway):
+        for turn in range(1, 13):
+            await made.send(key, HINDI)
+            events = await made.until(key, "turn_finished", turn=turn)
+            assert events[-1].body["outcome"] == "completed", events[-1].body
+        await made.closed(key)
+
+    asked = [each for each in gateway.requests if not asks_for_summary(each)]
+    assert len(asked) == 12
+    for request in asked:
+        counted = count_text(request.system, model) + sum(
+            count_message(message, model) for message in request.messages
+        )
+        counted += sum(count_text(json.dumps(wire_tool(tool)), model) for tool in request.tools)
+        assert counted + generation <= window
+    assert bool(of(events, "compacted")) is (model == "openai/gpt-4")
