@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from everturn.context.projection import IMPORTED
 from everturn.errors import UnknownSession
 from everturn.messages import SkillInvocation, UserMessage, message_from_json
 from everturn.session import SessionKey
@@ -36,8 +37,9 @@ _last_outcome = (
     .limit(1)
     .scalar_subquery()
 )
-# What nobody worked is of turn 0.
-_imported = sa.select(sa.func.count()).where(_m.c.sid == _s.c.sid, _m.c.turn == 0).scalar_subquery()
+_imported = (
+    sa.select(sa.func.count()).where(_m.c.sid == _s.c.sid, _m.c.turn == IMPORTED).scalar_subquery()
+)
 _SESSIONS = sa.select(
     _s,
     _waiting.label("waiting"),
