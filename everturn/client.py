@@ -25,6 +25,7 @@ from everturn.session import Mode
 from everturn.views import (
     AcceptedView,
     AnswerApproval,
+    AgentPage,
     AnswerBudget,
     ApprovalPage,
     ApprovalView,
@@ -153,6 +154,10 @@ class Client:
     async def skills(self, session: str) -> SkillPage:
         """The skills of the session's agent."""
         return await self._get(f"/v1/sessions/{_segment(session)}/skills", SkillPage)
+
+    async def agents(self, session: str) -> AgentPage:
+        """Who can be asked in the session: the visible agents of its workspace."""
+        return await self._get(f"/v1/sessions/{_segment(session)}/agents", AgentPage)
 
     async def messages(self, session: str, after: int = 0, limit: int = 100) -> MessagePage:
         path = f"/v1/sessions/{_segment(session)}/messages"

@@ -296,6 +296,21 @@ class NewSession(Frozen):
     user: str | None = None
 
 
+class AgentView(Frozen):
+    """Who can be asked in a session: a `color` and `title` for people, and what they are for."""
+
+    name: str
+    title: str
+    description: str
+    color: str | None
+
+
+class AgentPage(Frozen):
+    """Answer of `GET /v1/sessions/{id}/agents`: those that are visible."""
+
+    agents: tuple[AgentView, ...]
+
+
 class SkillView(Frozen):
     """A skill of a session's agent: whose it is, and who may ask for it."""
 

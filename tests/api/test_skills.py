@@ -91,3 +91,13 @@ async def test_a_sessions_skills_are_listed_with_what_is_wrong_with_others(runti
         "The skill skills/broken.md begins a front matter in line 1 that no line '---' ends;"
         " add one.",
     )
+
+
+async def test_B2_the_visible_agents_of_a_session_are_listed(runtime, client):
+    (runtime.workspace / "agents").mkdir(exist_ok=True)
+    (runtime.workspace / "agents" / "hidden.md").write_text("---\nvisible: false\n---\nHide.\n")
+    await client.create_session("s")
+    agents = {agent.name: agent for agent in (await client.agents("s")).agents}
+    assert {"build", "plan", "explore"} <= agents.keys()
+    assert "hidden" not in agents
+    assert agents["plan"].description.startswith("Reads and analyses")

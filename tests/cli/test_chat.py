@@ -1,10 +1,13 @@
 """A conversation on a terminal."""
 
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
 from terminals import on_a_terminal
 from test_work import spoil_events, waits
 
 from everturn.budgets import Budget
 from everturn.session import PrepareStep, SessionKey
+from everturn_workers.cli.completing import Names
 
 
 async def test_all_of_a_reply_stands_on_the_screen_beside_the_prompt(commands, runtime):
@@ -126,3 +129,33 @@ async def test_in_a_chat_a_denial_leaves_the_budget_and_ends_the_turn(commands, 
     blocked = await runtime.store.check_budget(context, "m")
     assert blocked is not None
     assert blocked.how == "over"
+
+
+async def test_B2_a_visible_agent_is_completed_after_an_at_sign_and_asked(commands, runtime):
+    agents = runtime.workspace / "agents"
+    agents.mkdir(exist_ok=True)
+    (agents / "zoologist.md").write_text("---\ndescription: Knows animals.\n---\nBe exact.\n")
+    (agents / "zebra.md").write_text("---\nvisible: false\n---\nHide.\n")
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        # Of the two that begin so, one is visible: Tab writes the rest of it.
+        terminal.type("@z\t")
+        await terminal.shows(lambda lines: any("> @zoologist" in line for line in lines))
+        terminal.type("name a bird\r")
+        await waits(runtime, "s")
+    asked = await runtime.store.assignment(SessionKey("default", "s"))
+    (event,) = await runtime.log.read(SessionKey("default", "s"), (1, 0), 10)
+    assert (asked.agent, event.body["text"]) == ("zoologist", "name a bird")
+
+
+def test_what_begins_with_no_known_name_is_completed_to_nothing():
+    names = Names({"@plan": "Plans.", "/review": "Reviews.", "/queue": "after the turn"})
+
+    def completed(text: str) -> list[str]:
+        found = names.get_completions(Document(text), CompleteEvent())
+        return [each.text for each in found]
+
+    assert completed("@") == ["@plan "]
+    assert completed("/") == ["/review ", "/queue "]
+    assert completed("/rev") == ["/review "]
+    assert completed("") == completed("mail @pl") == completed("@plan write") == []

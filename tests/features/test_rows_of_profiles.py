@@ -143,9 +143,8 @@ async def test_K14_K15_skills_are_hinted_in_lines_under_one_header(made: Bench):
 
 async def test_K4_K11_one_message_fuses_seven_layers_in_their_order(made: Bench):
     """K10: the summary is in the first layer, and the messages that it replaces are absent."""
-    kiro = profile_file("kiro").read_text().replace('"task"\nframe', '"text"\ntext = "T1"\nframe')
     files = {
-        "profiles/kiro.toml": kiro,
+        ".kiro/task.md": "T1",
         "agents/default.md": "---\nresources: ['file://rules.md']\ncompaction: {keep_last: 2}\n"
         "---\nP",
         "rules.md": "The rules.",
@@ -485,7 +484,7 @@ frame = "entry"
 
 [[recipe.layers]]
 id = "nothing"
-source = "task"
+source = "managed"
 frame = "entry"
 
 [agent]

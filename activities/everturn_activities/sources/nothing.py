@@ -1,4 +1,4 @@
-"""The source of what there is nothing to tell of yet, such as `task` and `managed`."""
+"""The source of what there is nothing to tell of, such as `managed` where nobody manages others."""
 
 from collections.abc import Sequence
 

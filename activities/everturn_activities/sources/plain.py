@@ -37,7 +37,6 @@ PLAIN: Sources = {
     "options": options,
     "project": project,
     "runtime": runtime,
-    "task": nothing,
     "tool_prompts": tool_prompts,
     # A compaction's summary is put in when a request is composed.
     SUMMARY: nothing,

@@ -18,6 +18,8 @@ from everturn.inputs import checked_text
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
 from everturn_workers.cli.deciding import lines, told, verdict_from
+from everturn.views import BudgetAskView
+from everturn_workers.cli.completing import Names
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -31,7 +33,20 @@ HELP = (
     " call that waits for leave, /raise LIMIT and /deny what the turn asks about its budget."
     " /cancel ends the turn, /quit the chat;"
     " Ctrl-C leaves the turn working."
+    " what it said. /NAME ARGUMENTS asks for a skill, @AGENT TEXT another agent; Tab completes"
+    " them. /raise LIMIT and /deny answer what the turn asks about its budget. /cancel ends the"
+    " turn, /quit the chat; Ctrl-C leaves the turn working."
 )
+_COMMANDS = {
+    "/queue": "after the turn",
+    "/interrupt": "in the turn's place",
+    "/rollback": "as if the turn had not been",
+    "/raise": "raise the budget asked about",
+    "/deny": "end the turn for its budget",
+    "/cancel": "end the turn",
+    "/help": "all of this",
+    "/quit": "leave",
+}
 _MODES: dict[str, Mode] = {"/queue": "queue", "/interrupt": "interrupt", "/rollback": "rollback"}
 
 
@@ -50,7 +65,10 @@ async def talk(
         # A turn under way is shown from its beginning; what was before is for `attach`.
         first = view.turn if view.status == "running" else view.turn + 1
         start = await beginning(client, view, first)
-        prompt: PromptSession[str] = PromptSession(history=_history(settings.home))
+        names = Names(await conversation.names())
+        prompt: PromptSession[str] = PromptSession(
+            history=_history(settings.home), completer=names, complete_while_typing=False
+        )
         with patch_stdout(raw=True):
             watching = asyncio.create_task(conversation.watch(first, start, say))
             asking = asyncio.create_task(conversation.ask(prompt, say))
@@ -70,7 +88,20 @@ class _Conversation:
         self._client = client
         self._session = session
         self._settings = settings
+        self._agents: frozenset[str] = frozenset()
         self.working = False
+
+    async def names(self) -> dict[str, str]:
+        """What a message may begin with, and what that is for: @AGENT, /COMMAND and /SKILL."""
+        try:
+            agents = (await self._client.agents(self._session)).agents
+            skills = (await self._client.skills(self._session)).skills
+        except UsageError:
+            # Of what is wrong with the workspace the turn itself will tell.
+            return _COMMANDS
+        self._agents = frozenset(agent.name for agent in agents)
+        asked_for = {f"/{skill.name}": skill.description for skill in skills if skill.for_people}
+        return {f"@{one.name}": one.description for one in agents} | _COMMANDS | asked_for
 
     async def watch(self, first: int, start: str, say: Callable[[str], None]) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
@@ -124,6 +155,9 @@ class _Conversation:
                 await self._send(text, "steer" if self.working else "queue", say)
             else:
                 await self._help(say)
+        elif command[:1] == "@" and command[1:] in self._agents and rest:
+            # Another agent has a turn of its own.
+            await self._send(rest.strip(), "queue", say, command[1:])
         elif text:
             await self._send(text, "steer" if self.working else "queue", say)
 
@@ -173,13 +207,17 @@ class _Conversation:
         names = [f"/{skill.name}" for skill in skills if skill.for_people]
         if names:
             say(f"Skills: {', '.join(names)}.")
+        if self._agents:
+            say(f"Agents: {', '.join(f'@{name}' for name in sorted(self._agents))}.")
 
-    async def _send(self, text: str, mode: Mode, say: Callable[[str], None]) -> None:
+    async def _send(
+        self, text: str, mode: Mode, say: Callable[[str], None], agent: str | None = None
+    ) -> None:
         accepted = await self._client.send(
             self._session,
             checked_text(text),
             mode=mode,
-            agent=self._settings.agent,
+            agent=agent or self._settings.agent,
             model=self._settings.model,
         )
         if accepted.note is not None:

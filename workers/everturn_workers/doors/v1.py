@@ -21,6 +21,7 @@ from everturn.messages import Document, Image, SkillInvocation, UserMessage, use
 from everturn.session import SessionKey
 from everturn.views import (
     AcceptedView,
+    AgentPage,
     AnswerBudget,
     BudgetPage,
     BudgetView,
@@ -50,6 +51,7 @@ from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
 from everturn_workers.known_session import demand_same
+from everturn_workers.roster import roster
 
 EVENTS_PAGE = 1000
 _NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
@@ -155,6 +157,11 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
     async def list_skills(request: Request, session: Name) -> SkillPage:
         """The skills of the session's agent."""
         return await parts.invocations.page(await store.session(key_of(request, session)))
+
+    @routes.get("/sessions/{id}/agents")
+    async def list_agents(request: Request, session: Name) -> AgentPage:
+        """The visible agents of the session's workspace."""
+        return await asyncio.to_thread(roster, await store.session(key_of(request, session)))
 
     @routes.get("/sessions/{id}/messages")
     async def read_messages(
