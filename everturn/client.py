@@ -24,8 +24,8 @@ from everturn.reading import TurnResult
 from everturn.session import Mode
 from everturn.views import (
     AcceptedView,
-    AnswerApproval,
     AgentPage,
+    AnswerApproval,
     AnswerBudget,
     ApprovalPage,
     ApprovalView,

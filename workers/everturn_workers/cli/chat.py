@@ -17,9 +17,8 @@ from everturn.events import Event
 from everturn.inputs import checked_text
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
-from everturn_workers.cli.deciding import lines, told, verdict_from
-from everturn.views import BudgetAskView
 from everturn_workers.cli.completing import Names
+from everturn_workers.cli.deciding import lines, told, verdict_from
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -29,20 +28,19 @@ from everturn_workers.settings import Settings
 HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
-    " what it said. /NAME ARGUMENTS asks for a skill. /approve, /always and /deny REASON answer a"
-    " call that waits for leave, /raise LIMIT and /deny what the turn asks about its budget."
-    " /cancel ends the turn, /quit the chat;"
-    " Ctrl-C leaves the turn working."
     " what it said. /NAME ARGUMENTS asks for a skill, @AGENT TEXT another agent; Tab completes"
-    " them. /raise LIMIT and /deny answer what the turn asks about its budget. /cancel ends the"
-    " turn, /quit the chat; Ctrl-C leaves the turn working."
+    " them. /approve, /always and /deny REASON answer a call that waits for leave, /raise LIMIT and"
+    " /deny what the turn asks about its budget. /cancel ends the turn, /quit the chat;"
+    " Ctrl-C leaves the turn working."
 )
 _COMMANDS = {
     "/queue": "after the turn",
     "/interrupt": "in the turn's place",
     "/rollback": "as if the turn had not been",
+    "/approve": "let the call that waits run",
+    "/always": "and every such call of the session",
     "/raise": "raise the budget asked about",
-    "/deny": "end the turn for its budget",
+    "/deny": "refuse the call, or end the turn for its budget",
     "/cancel": "end the turn",
     "/help": "all of this",
     "/quit": "leave",
