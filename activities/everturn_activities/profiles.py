@@ -16,7 +16,7 @@ DEFAULT_PROFILE = "default"
 
 SOURCES = (
     *("text", "agent_prompt", "file", "identity", "capabilities", "tool_prompts", "project"),
-    *("runtime", "datetime", "facts", "options", "managed", "task", "boundary"),
+    *("runtime", "datetime", "facts", "options", "managed", "boundary"),
     *("skills", "always_skills", "active_skill"),
     *("documents", "agents_md", "files", "spawn_hooks"),
     *("memory", "knowledge", "summary"),
@@ -25,7 +25,7 @@ SOURCES = (
 
 OPTIONS = {
     **dict.fromkeys(("text", "agent_prompt", "boundary", "capabilities", "project"), ()),
-    **dict.fromkeys(("runtime", "managed", "task"), ()),
+    **dict.fromkeys(("runtime", "managed"), ()),
     "file": ("path",),
     "identity": ("primary", "subordinate"),
     "tool_prompts": ("folder",),

@@ -33,7 +33,8 @@ async def test_a_session_keeps_the_tools_that_it_began_with_byte_for_byte(made: 
     first = await play(made, "Write.", replies=WRITES, files=files)
     # Another worker, and code in the folder by now.
     second = await play(made, "Hello.", replies=HELLO)
-    assert offered(first) == [set(), set()]
+    # Any repetition of a call too: a slow machine makes some.
+    assert not any(offered(first))
     assert json.dumps(second.requests[0]["tools"]) == json.dumps(first.requests[0]["tools"])
     another = await play(made, "Hello.", replies=HELLO, session="s2")
     assert offered(another) == [{CODE}]
