@@ -9,7 +9,7 @@ from everturn.agents import Agent, AgentSpec, ToolSpec
 from everturn.approvals import Approvals
 from everturn.errors import UnknownSession
 from everturn.messages import AssistantMessage, ToolCall, user_text
-from everturn.session import RunTools, SessionKey, StepHead, ToolHead
+from everturn.session import RunTools, SessionKey, StepHead, ToolHead, TurnHead
 from everturn.views import ApprovalView
 from everturn_activities.gateways import Usage
 from everturn_activities.store import Inbound, Question, SessionSettings
@@ -35,11 +35,20 @@ async def sent(runtime: Runtime, session: str = "s") -> None:
     await runtime.store.accept(key, Inbound("m", "message", user_text("hello")))
 
 
+ENDING = SPEC.model_copy(
+    update={"agent": Agent(approvals=Approvals(tools=("write",), on_denial="end"))}
+)
+
+
 async def asks(
-    runtime: Runtime, *calls: dict[str, Any], session: str = "s", preview: str | None = None
+    runtime: Runtime,
+    *calls: dict[str, Any],
+    session: str = "s",
+    preview: str | None = None,
+    spec: AgentSpec = SPEC,
 ) -> list[ApprovalView]:
     """A turn whose first reply calls `write` with each of these arguments, and waits."""
-    head = await runtime.begin(session, SPEC)
+    head = await runtime.begin(session, spec)
     context, attempt = await runtime.begin_step(head)
     made = tuple(
         ToolCall(id=f"c{n}", name="write", arguments=given) for n, given in enumerate(calls)
@@ -55,11 +64,16 @@ async def asks(
         StepHead(1, "tool_use", heads),
         [],
     )
-    request = RunTools("default", session, head.turn, 1, head.epoch, [])
-    stored = await runtime.store.tool_calls(SessionKey("default", session), head.turn, 1)
+    return await ask(runtime, head, preview)
+
+
+async def ask(runtime: Runtime, head: TurnHead, preview: str | None = None) -> list[ApprovalView]:
+    """What the turn's worker does about the calls of its first step that need leave."""
+    request = RunTools("default", head.session, head.turn, 1, head.epoch, [])
+    stored = await runtime.store.tool_calls(SessionKey("default", head.session), head.turn, 1)
     waiting = [Question(call, preview) for call in stored if call.asks]
     await runtime.store.ask_approvals(request, waiting, [])
-    return await runtime.store.approvals("default", session)
+    return await runtime.store.approvals("default", head.session)
 
 
 async def decided(runtime: Runtime) -> None:

@@ -1,13 +1,22 @@
 """A person decides about tool calls over HTTP."""
 
+from typing import Any
+
 import httpx
 import pytest
-from asking import asks, sent
-from by_hand import Runtime
+from asking import ENDING, ask, asks, sent
+from by_hand import WORKER, Runtime
+from temporalio.testing import ActivityEnvironment
 
 from everturn.approvals import ToolVerdict
 from everturn.client import Client
-from everturn.errors import UnknownSession, UsageError
+from everturn.errors import Fenced, UnknownSession, UsageError
+from everturn.session import BeginTurn, RunTools, SessionKey, TurnHead
+from everturn_activities.store import ToolStarted
+from everturn_activities.tools import ToolActivities
+from everturn_activities.workspaces import Workspaces
+
+KEY = SessionKey("default", "s")
 
 
 async def test_a_call_that_waits_is_read_and_decided_once(client: Client, runtime: Runtime) -> None:
@@ -42,6 +51,66 @@ async def test_another_call_than_the_one_that_was_shown_is_not_approved(
     with pytest.raises(UnknownSession):
         await client.approvals("nowhere")
     assert len(await client.approvals("s")) == 1
+
+
+async def test_a_call_is_asked_about_once_however_often_its_worker_begins_again(
+    client: Client, runtime: Runtime
+) -> None:
+    await sent(runtime)
+    (asked,) = await asks(runtime, {"path": "a.txt"}, preview="+new")
+    head = TurnHead("default", "s", turn=1, epoch=1)
+    assert await ask(runtime, head, "another preview") == [asked]
+    events = await runtime.log.read(KEY, (1, 0), 100)
+    assert [event.type for event in events].count("approval_asked") == 1
+
+
+async def test_a_call_that_waits_is_begun_by_nobody(client: Client, runtime: Runtime) -> None:
+    await sent(runtime)
+    (asked,) = await asks(runtime, {"path": "a.txt"})
+    with pytest.raises(Fenced, match="waits for a person's leave"):
+        await runtime.store.begin_tool(KEY, 1, 1, 0, 1, WORKER, True)
+    yes = ToolVerdict(approval=1, verdict="approve", digest=asked.digest)
+    await client.answer_approval("s", yes)
+    begun = await runtime.store.begin_tool(KEY, 1, 1, 0, 1, WORKER, True)
+    assert isinstance(begun, ToolStarted)
+
+
+async def test_a_worker_that_is_told_to_run_a_call_that_waits_leaves_it(
+    client: Client, runtime: Runtime
+) -> None:
+    await sent(runtime)
+    await asks(runtime, {"path": "a.txt"})
+    nobody: Any = None
+    tools = ToolActivities(
+        runtime.store, Workspaces(), nobody, nobody, "w", is_alive=lambda worker: True
+    )
+    request = RunTools("default", "s", 1, 1, 1, [0])
+    done = await ActivityEnvironment().run(tools.run_tools, request)
+    assert (done.done, len(await client.approvals())) == (0, 1)
+
+
+async def test_a_verdict_after_a_cancel_is_too_late(client: Client, runtime: Runtime) -> None:
+    await sent(runtime)
+    (asked,) = await asks(runtime, {"path": "a.txt"})
+    await client.cancel("s")
+    yes = ToolVerdict(approval=1, verdict="approve", digest=asked.digest)
+    late = await client.answer_approval("s", yes)
+    assert (late.status, late.note) == (
+        "too_late",
+        "Approval 1 is of a call that waits no more.",
+    )
+
+
+async def test_a_turn_that_lost_its_run_after_a_denial_that_ends_it_still_ends(
+    client: Client, runtime: Runtime
+) -> None:
+    await sent(runtime)
+    await asks(runtime, {"path": "a.txt"}, spec=ENDING)
+    await client.answer_approval("s", ToolVerdict(approval=1, verdict="deny"))
+    request = BeginTurn("default", "s", KEY.workflow_id, "run-2", "run-1")
+    resumed = await runtime.store.begin_turn(request, ENDING)
+    assert isinstance(resumed, TurnHead)
+    assert (resumed.step, resumed.stop) == (1, "denied")
 
 
 @pytest.mark.parametrize(
