@@ -90,6 +90,18 @@ async def test_t5_a_call_waits_for_leave_through_a_change_of_workers_and_then_ru
     assert await waiting(made, key) == []
 
 
+async def test_a_call_that_would_run_with_its_reply_waits_too(made: Bench) -> None:
+    agent(made.workspace, "{tools: [add]}")
+    key = await made.session()
+    async with made.worker(scripted(calls("add", a=1, b=2), says("3")), placement="inline"):
+        await made.send(key, "add")
+        events = await made.until(key, "approval_asked")
+        assert "tool_started" not in {event.type for event in events}
+        await approve(made, key)
+        await made.until(key, "turn_finished")
+    assert await results(made, key) == ["3"]
+
+
 async def test_a_denied_call_never_runs_and_the_model_reads_why(made: Bench) -> None:
     agent(made.workspace)
     gateway = scripted(calls("effect"), says("I see."))

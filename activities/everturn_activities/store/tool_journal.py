@@ -118,9 +118,7 @@ def propose(
             ended = CompletedTool(index, 0, result, 0.0)
             session.tell(_finished(context.turn, context.step, ended))
             continue
-        if head.asks and (
-            call.malformed is not None or grants.given(session, call.name, call.arguments)
-        ):
+        if head.asks and grants.given(session, call.name, call.arguments):
             head = replace(head, asks=False)
         if found is not None:
             head = replace(head, placement="queued", delay_seconds=found.delay_seconds)
