@@ -1,6 +1,7 @@
 """What a call costs where nothing holds it back, and how soon a process hears of others."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from governed import OK, Clock, call, granted, limits, waits
@@ -118,3 +119,16 @@ async def test_a_fleet_that_cannot_be_told_loses_no_reply() -> None:
     fleet.away = True
     await governor.settle(permit, OK)
     await governor.look()
+
+
+async def test_who_comes_late_to_a_crowd_does_not_overtake_who_stands_in_line() -> None:
+    clock = Clock()
+    governor = QuickGovernor(Fleet(clock), limits({}))
+    await governor.look()
+    answers = [
+        await governor.ask(replace(call(f"c{number}"), caller=f"s{number}")) for number in range(20)
+    ]
+    assert [isinstance(answer, Permit) for answer in answers] == [True] * 11 + [False] * 9
+    # The calls of the last second are few by now, and nobody has looked since.
+    clock.now += 0.9
+    assert isinstance(await governor.ask(replace(call("late"), caller="late")), Wait)
