@@ -197,3 +197,21 @@ async def test_who_has_begun_or_is_gone_stands_in_no_line(redis: RedisServer) ->
         assert isinstance(await governor.does(("ask", call("last"))), Permit)
     names = {name.removeprefix("lines:").partition("\1")[0] for name in kept(redis, "lines:")}
     assert names == {"key", "keys", "leases", "models"}
+
+
+async def test_what_has_expired_is_looked_for_no_more(redis: RedisServer) -> None:
+    given = {"breaker_failures": 1}
+    client = Redis.from_url(redis.url, decode_responses=True)
+    async with on_redis(redis, Clock(), "expired:")(given) as opened:
+        governor = Told(opened)
+        for key in ("one", "two"):
+            await governor.does(("ask", call(key, model=key, key=key)))
+            await governor.does(("settle", key, Ending("failed")))
+        for name in client.scan_iter("expired:*two"):
+            client.delete(name)
+        state = await governor.state()
+    kept_of = {name: client.smembers(f"expired:{name}") for name in ("keys", "breakers")}
+    client.close()
+    assert [breaker.model for breaker in state.breakers] == ["one"]
+    assert kept_of["keys"] == {"one"}
+    assert len(kept_of["breakers"]) == 1

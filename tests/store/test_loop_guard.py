@@ -22,13 +22,15 @@ class Loop:
     step: int = 0
     heads: list[ToolHead] = field(default_factory=list)
 
-    async def ask(self, *calls: tuple[str, int]) -> list[ToolHead]:
-        """The calls of the next step that are to run."""
+    async def ask(self, *calls: tuple[str, int | str]) -> list[ToolHead]:
+        """The calls of the next step that are to run; a text is no JSON object."""
         self.step += 1
         context = await self.story.prepare(self.turn, self.step)
         attempt = await self.story.start(context)
         parts = tuple(
-            ToolCall(id=f"{self.step}-{index}", name=name, arguments={"n": number})
+            ToolCall(id=f"{self.step}-{index}", name=name, malformed=number)
+            if isinstance(number, str)
+            else ToolCall(id=f"{self.step}-{index}", name=name, arguments={"n": number})
             for index, (name, number) in enumerate(calls)
         )
         asked = [ToolHead(i, name, "inline", 5.0) for i, (name, _) in enumerate(calls)]
@@ -127,6 +129,38 @@ async def test_a_success_that_may_mend_the_failure_lets_it_run_again(loop: Loop)
     await loop.ask(("edit", 1))
     await loop.end("edited")
     assert await loop.ask(("send", 1))
+
+
+async def test_a_success_between_the_failures_may_mend_them(loop: Loop) -> None:
+    for name, failed in (("send", True), ("edit", False), ("send", True)):
+        await loop.ask((name, 1))
+        await loop.end("no", failed)
+    assert await loop.ask(("send", 1))
+
+
+async def test_a_result_of_the_same_words_that_was_no_failure_is_another(loop: Loop) -> None:
+    for failed in (False, True):
+        await loop.ask(("send", 1))
+        await loop.end("no", failed)
+    assert await loop.ask(("send", 1))
+
+
+async def test_malformed_calls_are_equal_where_they_were_written_alike(loop: Loop) -> None:
+    for _ in range(2):
+        await loop.ask(("send", "{n: 1"))
+        await loop.end("no JSON", failed=True)
+    runs = await loop.ask(("send", "{n: 1"), ("send", "{n: 2"))
+    assert [head.index for head in runs] == [1]
+
+
+async def test_a_refusal_quotes_the_beginning_of_the_error(loop: Loop) -> None:
+    for _ in range(2):
+        await loop.ask(("send", 1))
+        await loop.end("no " * 5000, failed=True)
+    await loop.ask(("send", 1))
+    (refusal,) = await loop.results()
+    assert "no no no" in refusal
+    assert len(refusal) < 1000
 
 
 async def test_a_success_before_the_failures_mends_nothing(loop: Loop) -> None:
