@@ -117,6 +117,17 @@ async def test_files_are_told_as_long_as_they_fit_together(ask, sources):
         " docs/e.md and 2 more are left out; name fewer, or raise the layer's option bytes_max."
     ]
     assert len(await ask(sources.files, bytes_max=600_010)) == 7
+    # One that was cut is whole where the limit is raised.
+    ask.resources = ("file://long.txt",)
+    ask.write("long.txt", "\u00e9" * 150_000)
+    (cut,) = await ask(sources.files)
+    (whole,) = await ask(sources.files, bytes_max=300_000)
+    assert len(cut["text"]) < 33_000
+    assert whole["text"] == "\u00e9" * 150_000
+    # Bytes are counted, and not characters.
+    ask.write("more.txt", "\u00e9" * 100_000)
+    ask.resources = ("file://long.txt", "file://more.txt")
+    assert names(await ask(sources.files, bytes_max=400_000)) == ["long.txt"]
     with pytest.raises(WorkspaceError, match="bytes_max = 5; give a number from 65,536 to"):
         await ask(sources.files, bytes_max=5)
 

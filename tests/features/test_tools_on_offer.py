@@ -101,6 +101,14 @@ def test_a_folder_may_hold_code_where_it_does_or_where_it_holds_nothing_yet(
     assert may_hold_code(tmp_path, aside) is holds
 
 
+def test_a_link_to_a_folder_of_code_makes_no_folder_of_code(tmp_path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "main.py").touch()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "linked").symlink_to(tmp_path / "code")
+    assert not may_hold_code(tmp_path / "notes")
+
+
 def test_only_the_first_entries_of_a_huge_folder_are_looked_at(tmp_path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path)
     for number in range(ENTRIES_MAX):
