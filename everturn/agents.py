@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from everturn.approvals import Approvals
 from everturn.budgets import Budget
 from everturn.hooks import Hooks
+from everturn.hosts import Reach
 from everturn.memory import USER
 from everturn.messages import Frozen
 from everturn.profile import DEFAULT, History, Profile
@@ -96,6 +97,8 @@ class Agent(Frozen):
     about every call of another. `approvals` says more of that. `resources` are files that the model
     is told of: `file://` whole, `skill://` by their descriptions. `working_directory` is where
     its tools work, if not in the session's folder: relative to that.
+    `allowed_hosts` are those that its tools may reach, and its commands; without it pages of
+    every public host may be read, and commands have no network.
     Without `stream` a provider is asked for its reply in one piece.
     `stall_seconds` is the silence after which a model stream counts as dead (without `stream`:
     the whole time that a reply may take), and
@@ -139,6 +142,7 @@ class Agent(Frozen):
     resources: tuple[str, ...] = ()
     prompt_options: PromptOptions = PromptOptions()
     working_directory: str | None = None
+    allowed_hosts: tuple[str, ...] | None = None
     stream: bool = True
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
     stall_seconds: float = Field(default=STALL_SECONDS, gt=0)
@@ -155,6 +159,12 @@ class Agent(Frozen):
     budget: Budget | None = None
     hooks: Hooks = Hooks()
     output: dict[str, Any] | None = None
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        Reach.of(given)
+        return given
 
     @field_validator("output", mode="before")
     @classmethod

@@ -51,6 +51,8 @@ class ToolContext:
     """The operator allows commands to run outside of a sandbox."""
     command_limits: CommandLimits = NO_LIMITS_SET
     """What a command of the call may use."""
+    allowed_hosts: tuple[str, ...] | None = None
+    """The hosts that the call may reach. None is any public one, and for commands none."""
     progress: Progress = field(default=unseen, compare=False, repr=False)
     """Shows a piece of output to whoever watches the session, before the call has ended. It may
     be called from any thread; what it was given is kept where the call is cancelled."""

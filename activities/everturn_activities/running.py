@@ -5,16 +5,18 @@ import codecs
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from everturn.commands import CommandLimits
 from everturn.errors import ToolFailed
+from everturn.hosts import Reach
 from everturn.tools import ToolContext
 from everturn_activities.capped import CappedOutput
-from everturn_activities.sandbox import Invocation, probe, sandboxed
+from everturn_activities.egress_proxy import egress_proxy
+from everturn_activities.sandbox import Invocation, can_have_network, probe, sandboxed
 from everturn_activities.sandbox_watch import SandboxWatch
 from everturn_activities.tool_output import UNTIL_THEN
 
@@ -39,11 +41,18 @@ async def run(arguments: Sequence[str], context: ToolContext, timeout_seconds: f
     It is never run outside of the sandbox, unless the operator allows that.
     """
     limits = context.command_limits
-    with ExitStack() as stack:
+    note = ""
+    async with AsyncExitStack() as stack:
         status = probe()
         if status.available:
+            proxy = None
+            if context.allowed_hosts and can_have_network():
+                reach = Reach.of(context.allowed_hosts)
+                proxy = await stack.enter_async_context(egress_proxy(reach))
+            elif context.allowed_hosts:
+                note = "\n[There was no network: it needs a python3 below /usr, and there is none.]"
             invocation = stack.enter_context(
-                sandboxed(arguments, context.working_dir, context.protected, limits)
+                sandboxed(arguments, context.working_dir, context.protected, limits, proxy)
             )
         elif context.unsafe_commands:
             invocation = Invocation(tuple(arguments))
@@ -56,7 +65,7 @@ async def run(arguments: Sequence[str], context: ToolContext, timeout_seconds: f
         output = _Output(context.progress)
         seconds = min(timeout_seconds, limits.seconds)
         code = await _code(invocation, context.working_dir, output, seconds, limits)
-    return Ended(code, output.text() + _last_word(code, limits))
+    return Ended(code, output.text() + _last_word(code, limits) + note)
 
 
 def _last_word(code: int, limits: CommandLimits) -> str:

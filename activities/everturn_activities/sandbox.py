@@ -21,8 +21,15 @@ _NOBODY = "65534"
 # Folders of the sandbox, in memory, not of the host.
 _HOME, _SCRATCH = "/tmp", ("/tmp", "/dev/shm")  # noqa: S108
 _PROBE_SECONDS = 10.0
+_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+# Where a sandbox with a network finds our proxy: a socket, and a port that leads to it.
+_PROXY, _PROXY_PORT = "/run/everturn-proxy", 3128
+_PROXY_VARIABLES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 # What programs look up outside of /usr; the rest of /etc stays out of sight.
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
+
+
+_CERTIFICATES = ("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki", "/etc/ca-certificates")
 
 
 @dataclass(frozen=True)
@@ -76,9 +83,11 @@ def sandboxed(
     working_dir: Path,
     protected: Sequence[Path] = (),
     limits: CommandLimits = NO_LIMITS_SET,
+    proxy: Path | None = None,
 ) -> Iterator[Invocation]:
     """How to run a program with its arguments in the sandbox; for the length of the block.
 
+    There is no network but what the socket `proxy` leads to.
     `protected` paths are read-only inside. One that does not exist would let a command create
     it, so an empty placeholder takes its place while commands run.
     """
@@ -93,12 +102,29 @@ def sandboxed(
             filtered = _memory("everturn-seccomp", program)
             stack.callback(os.close, filtered)
             descriptors.append(filtered)
-        outer = _bwrap(limits, (("--bind", root, ""), *binds), filtered)
-        inner = ("--info-fd", str(about), "prlimit", f"--nproc={limits.processes}", "--")
+        outer = _bwrap(limits, (("--bind", root, ""), *binds), filtered, proxy)
+        inner = ["--info-fd", str(about), "prlimit", f"--nproc={limits.processes}", "--"]
+        if proxy is not None:
+            inner += ["python3", "-I", "-S", "-c", _forwarder(), _PROXY, str(_PROXY_PORT)]
         yield Invocation((*outer, *inner, *arguments), tuple(descriptors), about)
 
 
-def _bwrap(limits: CommandLimits, binds: Sequence[Bind], filtered: int | None) -> list[str]:
+def can_have_network() -> bool:
+    """Whether there is a Python in the sandbox, which leads a program to the proxy."""
+    return shutil.which("python3", path=_PATH) is not None
+
+
+@functools.cache
+def _forwarder() -> str:
+    return Path(__file__).with_name("forwarder.py").read_text()
+
+
+def _bwrap(
+    limits: CommandLimits,
+    binds: Sequence[Bind],
+    filtered: int | None,
+    proxy: Path | None = None,
+) -> list[str]:
     arguments = [
         "prlimit",
         # Of what can be written to, not of addresses: Node reserves those by the terabyte.
@@ -112,13 +138,19 @@ def _bwrap(limits: CommandLimits, binds: Sequence[Bind], filtered: int | None) -
         "bwrap",
         *("--unshare-user", "--unshare-all", "--uid", _NOBODY, "--gid", _NOBODY),
         *("--disable-userns", "--cap-drop", "ALL", "--die-with-parent", "--new-session"),
-        *("--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"),
+        *("--clearenv", "--setenv", "PATH", _PATH),
         *("--setenv", "HOME", _HOME, "--setenv", "LANG", "C.UTF-8", "--setenv", "TERM", "dumb"),
         *_system_binds(),
         *("--proc", "/proc", "--dev", "/dev"),
     ]
     for scratch in _SCRATCH:
         arguments += ["--size", str(limits.scratch_bytes), "--tmpfs", scratch]
+    if proxy is not None:
+        arguments += ["--ro-bind", str(proxy), _PROXY]
+        for name in _PROXY_VARIABLES:
+            arguments += ["--setenv", name, f"http://127.0.0.1:{_PROXY_PORT}"]
+        for path in _CERTIFICATES:
+            arguments += ["--ro-bind-try", path, path]
     for option, source, inside in binds:
         target = f"{INSIDE}/{inside}" if inside else INSIDE
         arguments += [option, str(source), target]

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, Project, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.hooks import Hooks, together
+from everturn.hosts import Reach
 from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
@@ -18,7 +19,7 @@ from everturn.profile import Profile
 from everturn.skills import SkillRoot
 from everturn.tools import RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
-from everturn_activities.builtin import OF_MEMORY, builtins
+from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
 from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
@@ -58,9 +59,23 @@ class ModelSettings(Frozen):
 
 
 class ToolSettings(Frozen):
-    """`exclude` names tools that no agent of this workspace gets."""
+    """`exclude` names tools that no agent of this workspace gets; `enable` those that agents
+    only get where they are named here."""
 
     exclude: tuple[str, ...] = ()
+    enable: tuple[str, ...] = ()
+
+
+class NetworkSettings(Frozen):
+    """`allowed_hosts` are those that agents reach which do not say otherwise."""
+
+    allowed_hosts: tuple[str, ...] | None = None
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        Reach.of(given)
+        return given
 
 
 class MemorySettings(Frozen):
@@ -87,6 +102,7 @@ class WorkspaceSettings(Frozen):
     agent: AgentSettings = AgentSettings()
     model: ModelSettings = ModelSettings()
     tools: ToolSettings = ToolSettings()
+    network: NetworkSettings = NetworkSettings()
     project: Project = Project()
     memory: MemorySettings = MemorySettings()
     knowledge: KnowledgeSettings = KnowledgeSettings()
@@ -183,6 +199,9 @@ class Workspace:
         profile = remembering(self._profile(defined), self.settings.memory)
         values = inherited(defined.given, self.settings.model, profile)
         agent = validated(Agent, values, defined.path, defined.text)
+        if agent.allowed_hosts is None:
+            hosts = self.settings.network.allowed_hosts
+            agent = agent.model_copy(update={"allowed_hosts": hosts})
         if self.settings.hooks.agent_spawn:
             hooks = together(self.settings.hooks, agent.hooks)
             agent = agent.model_copy(update={"hooks": hooks})
@@ -196,6 +215,8 @@ class Workspace:
                     continue
                 left_out = tool in self.tools or profile.aliases.get(tool) in self.tools
                 reason = "is left out by [tools] exclude" if left_out else "does not exist"
+                if tool in ASKED_FOR:
+                    reason = "is not enabled by [tools] enable"
                 said = key if key in defined.given else f"tools of profile {profile.name}"
                 raise WorkspaceError(
                     f"{place_of(defined.path, defined.text, [key])} names tool {tool!r}, which"
@@ -373,6 +394,13 @@ def _load(root: Path) -> Workspace:
                 f"{file} excludes tool {name!r}, which does not exist{meant(name, sources)};"
                 " mend [tools] exclude."
             )
+    for name in settings.tools.enable:
+        if name not in ASKED_FOR:
+            raise WorkspaceError(
+                f"{file} enables tool {name!r}{meant(name, ASKED_FOR)}; what is to be enabled is"
+                f" {', '.join(sorted(ASKED_FOR))}: mend [tools] enable."
+            )
+    left_out = {*settings.tools.exclude, *ASKED_FOR.difference(settings.tools.enable)}
     return Workspace(
         path=root,
         settings=settings,
@@ -382,7 +410,7 @@ def _load(root: Path) -> Workspace:
         specs={
             name: tool_spec(tool, source)
             for name, (tool, source) in sources.items()
-            if name not in settings.tools.exclude
+            if name not in left_out
         },
     )
 

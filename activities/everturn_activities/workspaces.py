@@ -119,6 +119,7 @@ class Workspaces:
             attempt=max(attempt, 1),
             unsafe_commands=self._unsafe_commands,
             command_limits=self._limits,
+            allowed_hosts=spec.agent.allowed_hosts,
             spec=spec,
             turn=turn,
             step=step,
@@ -145,6 +146,7 @@ class Workspaces:
             protected=_protected(spec, working_dir),
             unsafe_commands=self._unsafe_commands,
             command_limits=self._limits,
+            allowed_hosts=spec.agent.allowed_hosts,
         )
         ended = await run(hook.command, context, hook.timeout_seconds)
         return ended.code, ended.output

@@ -22,7 +22,8 @@ async def run_command(
 ) -> str:
     """Run a shell command in the working folder; answers with its exit code and output.
 
-    There is no network and no input. Processes left in the background end with the command.
+    There is no input, and no network but to hosts that are allowed. Processes left in the
+    background end with the command.
     """
     return str(await run(in_shell(command), context, timeout_seconds))
 

@@ -231,7 +231,8 @@ def _encoded(text: str, path: str) -> bytes:
     return content
 
 
-def _list(folder: WorkingFolder, pattern: str, limit: int) -> str:
+def pattern_parts(pattern: str) -> tuple[str, ...]:
+    """The parts of a pattern. Raises ToolFailed for one that leads out of the folder."""
     named = [part for part in pattern.split("/") if part not in ("", ".")]
     # Several `**` in a row say what one does, and each would cost time at every file.
     parts = tuple(
@@ -243,6 +244,11 @@ def _list(folder: WorkingFolder, pattern: str, limit: int) -> str:
         raise ToolFailed(
             f"Pattern {pattern!r} must be relative to the working folder, without '..'."
         )
+    return parts
+
+
+def _list(folder: WorkingFolder, pattern: str, limit: int) -> str:
+    parts = pattern_parts(pattern)
     found: list[str] = []
     complete = True
     with folder.reading(".", folder=True) as root:

@@ -1,0 +1,182 @@
+"""Reading a page of the web: within a size and a time, and only from where it may come."""
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from functools import cache
+
+import httpcore
+import httpx
+
+from everturn.errors import ToolFailed
+from everturn.hosts import Reach
+from everturn_activities.egress import addresses
+
+FETCH_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+BYTES_MAX = 5 * 1024 * 1024
+"""Of what is sent, and of what that unpacks to."""
+REDIRECTS_MAX = 5
+URL_CHARACTERS_MAX = 4096
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = [
+    (b"User-Agent", b"everturn"),
+    (b"Accept", b"text/html, text/markdown, text/plain, application/json;q=0.9, */*;q=0.5"),
+    # The one coding that is unpacked here, in pieces and to a bound.
+    (b"Accept-Encoding", b"gzip"),
+]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a URL has led to. `kind` is its media type; `complete` says that nothing was cut."""
+
+    url: str
+    status: int
+    kind: str
+    charset: str | None
+    content: bytes
+    complete: bool
+
+
+async def fetch(url: str, reach: Reach) -> Page:
+    """The page at `url`. Raises ToolFailed with the reason where there is none to be had.
+
+    Redirects are followed one by one, each as if a person had asked for it.
+    """
+    try:
+        async with asyncio.timeout(FETCH_SECONDS) as timeout:
+            backend = _Checked(reach)
+            async with httpcore.AsyncConnectionPool(
+                ssl_context=_tls(), network_backend=backend, max_keepalive_connections=0
+            ) as pool:
+                return await _followed(pool, url)
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise ToolFailed(f"The page was not there within {FETCH_SECONDS:g} s.") from None
+    except httpcore.TimeoutException:
+        raise ToolFailed("Nobody answers there in time.") from None
+    except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
+        raise ToolFailed(f"The page cannot be had: {_plain(error)}.") from None
+
+
+async def _followed(pool: httpcore.AsyncConnectionPool, url: str) -> Page:
+    at = _parsed(url)
+    for _ in range(REDIRECTS_MAX + 1):
+        async with pool.stream(
+            "GET", _target(at), headers=[(b"Host", at.netloc), *_HEADERS]
+        ) as response:
+            headers = {name.lower(): value for name, value in response.headers}
+            location = headers.get(b"location")
+            if response.status not in _REDIRECTS or location is None:
+                return await _page(at, response, headers)
+        at = _parsed(str(_joined(at, location.decode("ascii", "replace"))))
+    raise ToolFailed(f"The page redirects more than {REDIRECTS_MAX} times.")
+
+
+def _joined(at: httpx.URL, location: str) -> httpx.URL:
+    try:
+        return at.join(location)
+    except httpx.InvalidURL:
+        raise ToolFailed("The page redirects to what is no URL.") from None
+
+
+def _parsed(url: str) -> httpx.URL:
+    """The URL, which is parsed here and nowhere else: two parsers see two hosts."""
+    try:
+        parsed = httpx.URL(url.strip())
+    except (httpx.InvalidURL, TypeError, ValueError):
+        raise ToolFailed(
+            f"{url[:200]!r} is no URL; give one such as https://example.com."
+        ) from None
+    if parsed.scheme not in ("http", "https") or not parsed.raw_host:
+        raise ToolFailed(f"{url[:200]!r} is no URL of the web; it begins with http:// or https://.")
+    if parsed.userinfo:
+        raise ToolFailed("A URL with a user or a password in it is not fetched; leave them out.")
+    if len(url) > URL_CHARACTERS_MAX:
+        raise ToolFailed(f"The URL has more than {URL_CHARACTERS_MAX} characters.")
+    return parsed
+
+
+def _target(at: httpx.URL) -> httpcore.URL:
+    return httpcore.URL(scheme=at.raw_scheme, host=at.raw_host, port=at.port, target=at.raw_path)
+
+
+class _Checked(httpcore.AsyncNetworkBackend):
+    """Connects to the checked addresses of a host; TLS still asks for the host's certificate."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._inner = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        failed: Exception | None = None
+        for address in await addresses(self._reach, host, port):
+            try:
+                return await self._inner.connect_tcp(
+                    address, port, CONNECT_SECONDS, None, socket_options
+                )
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+        raise failed or httpcore.ConnectError("no address")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # The system's certificates; the environment's settings of proxies and keys are not read.
+    return ssl.create_default_context()
+
+
+async def _page(at: httpx.URL, response: httpcore.Response, headers: dict[bytes, bytes]) -> Page:
+    kind, charset = _media(headers.get(b"content-type", b"").decode("ascii", "replace"))
+    coding = headers.get(b"content-encoding", b"").strip().lower()
+    if coding not in (b"", b"identity", b"gzip"):
+        raise ToolFailed(f"The page is packed as {coding[:40].decode('ascii', 'replace')}.")
+    content, complete = bytearray(), True
+    async for piece in _unpacked(response, coding == b"gzip"):
+        content += piece
+        if len(content) > BYTES_MAX:
+            complete = False
+            break
+    return Page(str(at), response.status, kind, charset, bytes(content[:BYTES_MAX]), complete)
+
+
+async def _unpacked(response: httpcore.Response, packed: bool) -> AsyncIterator[bytes]:
+    """The content in pieces, none of which is much longer than what was received."""
+    unpacker = zlib.decompressobj(wbits=31) if packed else None
+    async for received in response.aiter_stream():
+        if unpacker is None:
+            yield received
+            continue
+        rest = received
+        try:
+            while rest and not unpacker.eof:
+                yield unpacker.decompress(rest, 1 << 16)
+                rest = unpacker.unconsumed_tail
+        except zlib.error:
+            raise ToolFailed("The page cannot be unpacked.") from None
+
+
+def _media(content_type: str) -> tuple[str, str | None]:
+    kind, _, parameters = content_type.partition(";")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name.lower() == "charset":
+            return kind.strip().lower(), value.strip("\"' ")[:40]
+    return kind.strip().lower(), None
+
+
+def _plain(error: Exception) -> str:
+    text = str(error).strip().rstrip(".")
+    return text[:200] or type(error).__name__
