@@ -239,6 +239,7 @@ class ToolSpec(Frozen):
     runs: str | None = None
     searches: bool = False
     requires_approval: bool = False
+    untrusted: bool = False
 
 
 def answering(schema: dict[str, Any]) -> ToolSpec:
@@ -320,6 +321,11 @@ class AgentSpec(Frozen):
     def changing(self) -> frozenset[str]:
         """The tools that may change the world."""
         return frozenset(tool.name for tool in self.tools if tool.effect != "pure")
+
+    @cached_property
+    def runs(self) -> frozenset[str]:
+        """The tools by their own names, whatever they are shown as."""
+        return frozenset(tool.runs or tool.name for tool in self.tools)
 
     @cached_property
     def _tools_by_name(self) -> dict[str, ToolSpec]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from everturn.context.untrusted import neutral
 from everturn.messages import Frozen
 
 Trust = Literal["project", "user", "builtin", "store"]
@@ -133,6 +134,10 @@ def framed(skill: Skill, text: str, rules: SkillRules) -> str:
     if skill.trust != "store":
         return text
     begins, ends = rules.body_frame
+    text = neutral(text)
+    for line in (begins, ends):
+        # Who writes the frame's own end would write on outside of it.
+        text = text.replace(line, "[...]")
     return f"{begins}\n\n{text}\n\n{ends}"
 
 

@@ -66,6 +66,7 @@ class Tool:
     milliseconds; then a function that is not async runs on the event loop itself. Any other
     runs in a thread, which a time-out or a cancel leaves behind but cannot stop.
     `searches` says that a `pure` tool reads or looks for things in files, documents or the web.
+    `untrusted` says that strangers write what it answers: a model is shown that as data.
     `verify` is asked what became of a `once` call that was cut off: it returns the result,
     or None where the call had no effect. `requires_approval`: a person decides before a call
     runs; `preview` is given the same arguments and tells, without any effect, what it would
@@ -80,6 +81,7 @@ class Tool:
     effect: Effect = "once"
     quick: bool = False
     searches: bool = False
+    untrusted: bool = False
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     verify: Callable[[ToolContext], Any] | None = None
     requires_approval: bool = False
@@ -108,6 +110,7 @@ def tool(
     effect: Effect = "once",
     quick: bool = False,
     searches: bool = False,
+    untrusted: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
     requires_approval: bool = False,
@@ -121,6 +124,7 @@ def tool(
     effect: Effect = "once",
     quick: bool = False,
     searches: bool = False,
+    untrusted: bool = False,
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS,
     verify: Callable[[ToolContext], Any] | None = None,
     requires_approval: bool = False,
@@ -170,6 +174,7 @@ def tool(
             effect=effect,
             quick=quick,
             searches=searches,
+            untrusted=untrusted,
             timeout_seconds=timeout_seconds,
             verify=verify,
             requires_approval=requires_approval,

@@ -5,6 +5,8 @@ from collections import deque
 from everturn.messages import without_lone_surrogates
 
 RESULT_BYTES_MAX = 64 * 1024
+WHOLE_BYTES_MAX = 4 * 1024 * 1024
+"""Of what is kept of a result that is too long to be shown."""
 
 
 def capped(text: str, bytes_max: int = RESULT_BYTES_MAX) -> str:

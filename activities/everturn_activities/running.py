@@ -14,7 +14,7 @@ from everturn.commands import CommandLimits
 from everturn.errors import ToolFailed
 from everturn.hosts import Reach
 from everturn.tools import ToolContext
-from everturn_activities.capped import CappedOutput
+from everturn_activities.capped import WHOLE_BYTES_MAX, CappedOutput
 from everturn_activities.egress_proxy import egress_proxy
 from everturn_activities.sandbox import Invocation, can_have_network, probe, sandboxed
 from everturn_activities.sandbox_watch import SandboxWatch
@@ -26,7 +26,7 @@ _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `output` is what it wrote to stdout and stderr, long ones cut."""
+    """How a command ended. `output` is what it wrote to stdout and stderr, very long ones cut."""
 
     code: int
     output: str
@@ -87,7 +87,7 @@ class _Output(CappedOutput):
     """Output that is shown as it comes, and kept as far as it is not too long."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
-        super().__init__()
+        super().__init__(WHOLE_BYTES_MAX)
         self._progress = progress
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 

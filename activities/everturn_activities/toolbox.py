@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 from everturn.agents import Agent, ToolSpec
 from everturn.errors import ToolFailed
 from everturn.tools import Tool, ToolContext
-from everturn_activities.capped import capped
+from everturn_activities.capped import WHOLE_BYTES_MAX, capped
 from everturn_activities.threads import ExitError, in_thread
 
 PREVIEW_SECONDS = 10.0
@@ -32,10 +32,11 @@ _ABSOLUTE_PATH = re.compile(r"(?<![\w.:/~-])/[^\s'\"`:;,()\[\]{}<>]+")
 
 @dataclass(frozen=True)
 class ToolOutcome:
-    """What the model is told of a call."""
+    """What the model is told of a call; `whole` is its text where that was too long."""
 
     text: str
     failed: bool = False
+    whole: str | None = None
 
 
 def unknown_tool(name: str) -> str:
@@ -88,7 +89,7 @@ async def _run(
     try:
         async with asyncio.timeout(spec.timeout_seconds) as timeout:
             text = rendered(await _returned(tool.run, spec.quick, given))
-        return ToolOutcome(capped(text))
+        return _told(text)
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
@@ -98,7 +99,13 @@ async def _run(
         # KeyboardInterrupt is its own: a task that raised it would end the event loop.
         if isinstance(error, TimeoutError) and timeout.expired():
             return ToolOutcome(_timed_out(spec, _is_threaded(tool.run, spec.quick)), failed=True)
-        return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
+        return _told(_explained(error, context.working_dir), failed=True)
+
+
+def _told(text: str, failed: bool = False) -> ToolOutcome:
+    shown = capped(text)
+    whole = capped(text, WHOLE_BYTES_MAX) if len(shown) < len(text) else None
+    return ToolOutcome(shown, failed, whole)
 
 
 def is_left_running(tool: Tool) -> bool:

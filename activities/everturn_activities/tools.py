@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from temporalio import activity
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.context.untrusted import as_data, neutral
 from everturn.errors import OwnerAlive, TurnCancelled, UsageError
 from everturn.hooks import Hook
 from everturn.messages import ToolResult
@@ -31,6 +32,7 @@ from everturn_activities.store import (
 )
 from everturn_activities.tool_output import UNTIL_THEN, ToolOutput
 from everturn_activities.toolbox import (
+    ToolOutcome,
     is_left_running,
     unknown_tool,
     withheld_tool,
@@ -57,12 +59,17 @@ LEFT_RUNNING = (
     " may still take effect."
 )
 
+READ_MORE = "read_more"
+MORE = '\n[read_more with result "{turn}.{step}.{index}" shows what was cut.]'
+
 
 class Ran(Protocol):
     @property
     def text(self) -> str: ...
     @property
     def failed(self) -> bool: ...
+    @property
+    def whole(self) -> str | None: ...
 
 
 class Toolbox(Protocol):
@@ -224,23 +231,32 @@ class ToolActivities:
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
     ) -> CompletedTool:
         started = time.monotonic()
-        text, failed = await self._outcome(request, key, spec, call, attempt)
+        ran = await self._outcome(request, key, spec, call, attempt)
         seconds = time.monotonic() - started
         self._placements.record("tool", call.name, seconds)
-        return CompletedTool(call.index, attempt, _result(call, text, failed), seconds)
+        text = ran.text
+        if ran.whole is not None and READ_MORE in spec.runs:
+            text += MORE.format(turn=request.turn, step=request.step, index=call.index)
+        tool = spec.tool(call.name)
+        if tool is not None and tool.untrusted:
+            boundary = await self._store.boundary(key, request.turn)
+            text = as_data(neutral(text), call.name, boundary)
+        result = _result(call, text, ran.failed)
+        return CompletedTool(call.index, attempt, result, seconds, ran.whole)
 
     async def _outcome(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
-    ) -> tuple[str, bool]:
+    ) -> Ran:
         tool = self._found(spec, call)
         if isinstance(tool, str):
-            return tool, True
+            return ToolOutcome(tool, failed=True)
         described = spec.tool(call.name)
         assert described is not None
         context = self._toolbox.context(spec, key, request.turn, request.step, call.index, attempt)
         if described.quick:
-            ran = await self._toolbox.call(tool, described, call.arguments, call.malformed, context)
-            return ran.text, ran.failed
+            return await self._toolbox.call(
+                tool, described, call.arguments, call.malformed, context
+            )
         tell = functools.partial(
             self._store.tell_output, key, request.turn, request.step, call.index, attempt
         )
@@ -249,14 +265,14 @@ class ToolActivities:
         context = replace(context, progress=output.add)
         running = self._toolbox.call(tool, described, call.arguments, call.malformed, context)
         try:
-            ran = await self._watch.guard(key, request.turn, running)
+            return await self._watch.guard(key, request.turn, running)
         except TurnCancelled:
             said = output.text()
             until_then = f" {UNTIL_THEN}\n{said}" if said else ""
-            return (LEFT_RUNNING if is_left_running(tool) else CANCELLED) + until_then, True
+            why = LEFT_RUNNING if is_left_running(tool) else CANCELLED
+            return ToolOutcome(why + until_then, failed=True)
         finally:
             await output.stop()
-        return ran.text, ran.failed
 
     def _refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:
         """Why a call cannot run at all, or None."""
@@ -321,4 +337,4 @@ def _result(call: StoredCall, text: str, failed: bool) -> ToolResult:
     if call.edited:
         arguments = capped(json.dumps(call.arguments, ensure_ascii=False), ARGUMENTS_MAX)
         text = f"A person changed the arguments of this call to {arguments}.\n{text}"
-    return ToolResult(call_id=call.call_id, name=call.name, text=text, failed=failed)
+    return ToolResult(call_id=call.call_id, name=call.name, text=neutral(text), failed=failed)

@@ -423,6 +423,7 @@ def tool_spec(tool: Tool, source: str = "builtin") -> ToolSpec:
         effect=tool.effect,
         quick=tool.quick,
         searches=tool.searches,
+        untrusted=tool.untrusted,
         timeout_seconds=tool.timeout_seconds,
         source=source,
         requires_approval=tool.requires_approval,

@@ -14,6 +14,7 @@ from everturn_activities.bounded import Bounded
 from everturn_activities.builtin import CODE, KNOWLEDGE, builtins
 from everturn_activities.builtin.answer import answer
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
+from everturn_activities.capped import capped
 from everturn_activities.code.presence import may_hold_code
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
@@ -149,7 +150,7 @@ class Workspaces:
             allowed_hosts=spec.agent.allowed_hosts,
         )
         ended = await run(hook.command, context, hook.timeout_seconds)
-        return ended.code, ended.output
+        return ended.code, capped(ended.output)
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))

@@ -65,6 +65,7 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "edit_file",
         "run_command",
         "web_fetch",
+        "read_more",
         "todo",
         "skill",
         "code",

@@ -52,7 +52,7 @@ class Runtime:
     @property
     def services(self) -> Services:
         """What built-in tools work with."""
-        return Services(self.memories, self.library, self.skills)
+        return Services(self.memories, self.library, self.skills, self.store)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from everturn_activities.builtin.command import run_command
 from everturn_activities.builtin.files import edit_file, list_files, read_file, write_file
 from everturn_activities.builtin.knowledge import knowledge_query
 from everturn_activities.builtin.memory import memory_delete, memory_load, memory_save
+from everturn_activities.builtin.read_more import read_more
 from everturn_activities.builtin.search import glob, grep
 from everturn_activities.builtin.skill import skill
 from everturn_activities.builtin.todo import todo
@@ -17,7 +18,7 @@ def builtins() -> dict[str, Tool]:
     """The built-in tools by name, in the order in which a model is told of them."""
     tools = (
         *(read_file, list_files, glob, grep, write_file, edit_file),
-        *(run_command, code_execution, web_fetch, todo, skill, code, knowledge_query),
+        *(run_command, code_execution, web_fetch, read_more, todo, skill, code, knowledge_query),
         *_OF_MEMORY,
     )
     return {tool.name: tool for tool in tools}

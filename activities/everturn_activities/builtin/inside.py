@@ -6,6 +6,7 @@ from typing import Protocol
 
 from everturn.agents import AgentSpec
 from everturn.memory import FactSource, MemoryPlace
+from everturn.session import SessionKey
 from everturn.tools import ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
 from everturn_activities.skills.shelf import Skills
@@ -39,6 +40,14 @@ class Library(Protocol):
     async def list(self, tenant: str, workspace: str) -> list[KnowledgeView]: ...
 
 
+class Results(Protocol):
+    """Results that were too long to be shown whole."""
+
+    async def whole_result(
+        self, key: SessionKey, turn: int, step: int, index: int
+    ) -> str | None: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """What a worker lends to its own tools; None where it has none of it."""
@@ -46,6 +55,7 @@ class Services:
     facts: Facts | None = None
     library: Library | None = None
     skills: Skills | None = None
+    results: Results | None = None
 
 
 NO_SERVICES = Services()

@@ -15,7 +15,7 @@ _TEXTS = ("text/", "application/json", "application/xml", "application/javascrip
 _HTML = ("text/html", "application/xhtml+xml")
 
 
-@tool(effect="pure", searches=True, timeout_seconds=60.0)
+@tool(effect="pure", searches=True, untrusted=True, timeout_seconds=60.0)
 async def web_fetch(
     url: Annotated[str, Field(min_length=1, description="Begins with http:// or https://.")],
     context: ToolContext,

@@ -274,6 +274,8 @@ class CompletedTool:
     attempt: int
     result: ToolResult
     duration_seconds: float
+    whole: str | None = None
+    """The result's whole text, where that is too long to be shown."""
 
 
 @dataclass(frozen=True)
@@ -471,6 +473,14 @@ class Store(Protocol):
         self, key: SessionKey, turn: int, step: int, index: int, epoch: int, caller: Caller,
         once: bool,
     ) -> ToolStarted | ToolInterrupted | ToolResult: ...  # fmt: skip
+    async def whole_result(self, key: SessionKey, turn: int, step: int, index: int) -> str | None:
+        """The whole text of a result that was cut; None where there is none."""
+        ...
+
+    async def boundary(self, key: SessionKey, turn: int) -> str:
+        """What frames the words of strangers in the turn's results."""
+        ...
+
     async def tell_output(
         self, key: SessionKey, turn: int, step: int, index: int, attempt: int, n: int, text: str
     ) -> None:

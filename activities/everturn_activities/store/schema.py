@@ -142,6 +142,8 @@ turns = sa.Table(
     sa.Column("outcome", sa.Text),
     sa.Column("reason", sa.Text),
     sa.Column("adoptions", sa.Integer, nullable=False, default=0),
+    # Frames what strangers wrote in this turn's results: they cannot know it.
+    sa.Column("boundary", sa.Text, nullable=False),
 )
 
 # What `begin_turn` decided for a run: the first writer wins, a re-run reads it.
@@ -218,6 +220,8 @@ tool_calls = sa.Table(
     sa.Column("asks", sa.Integer, nullable=False, default=0),
     # A person had it run with other arguments than the model's.
     sa.Column("edited", sa.Integer, nullable=False, default=0),
+    # The digest of the whole result, where that was too long to be shown.
+    sa.Column("whole", sa.Text),
     sa.Index(None, "state"),
     sa.Index(None, "name", "ended_at"),
     # Ordered to its end, or SQLite scans the turn instead of sorting a few rows.

@@ -55,6 +55,14 @@ def record(session: LockedSession, layers: StepLayers, turn: int, step: int) -> 
             session.tell(told)
 
 
+def keep(connection: sa.Connection, body: str) -> str:
+    """Store a text once; answers with its digest."""
+    digest = digest_of(body)
+    if _KNOWN.first(connection, {"of_digest": digest}) is None:
+        _INSERT_BLOB.run(connection, {"digest": digest, "body": body})
+    return digest
+
+
 def snapshot(connection: sa.Connection, digest: str) -> Snapshot:
     """The manifest of that digest, and the texts that it names."""
     manifest = Manifest.read(_BODY.one(connection, {"of_digest": digest}).body)

@@ -519,6 +519,20 @@ class SqlStore:
             lambda tx: tool_journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
         )
 
+    async def whole_result(self, key: SessionKey, turn: int, step: int, index: int) -> str | None:
+        return await self._database.read(
+            lambda connection: tool_journal.whole_result(
+                connection, reads.sid_of(connection, key), turn, step, index
+            )
+        )
+
+    async def boundary(self, key: SessionKey, turn: int) -> str:
+        return await self._database.read(
+            lambda connection: tool_journal.boundary(
+                connection, reads.sid_of(connection, key), turn
+            )
+        )
+
     async def tell_output(
         self, key: SessionKey, turn: int, step: int, index: int, attempt: int, n: int, text: str
     ) -> None:

@@ -21,6 +21,7 @@ from everturn_activities.store import (
     ledger,
     loop_guard,
     schema,
+    snapshots,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -69,6 +70,17 @@ _REWRITE = Statement(
     sa.update(_calls)
     .where(_one_call, _calls.c.state == "proposed")
     .values(arguments=sa.bindparam("arguments"), edited=1)
+)
+_WHOLE = Statement(
+    sa.select(schema.blobs.c.body)
+    .join(_calls, _calls.c.whole == schema.blobs.c.digest)
+    .where(_one_call)
+)
+_KEEP_WHOLE = Statement(sa.update(_calls).where(_one_call).values(whole=sa.bindparam("digest_of")))
+_BOUNDARY = Statement(
+    sa.select(schema.turns.c.boundary).where(
+        schema.turns.c.sid == _sid, schema.turns.c.turn == sa.bindparam("of_turn")
+    )
 )
 
 
@@ -304,9 +316,25 @@ def complete_tools(
                 "tokens": tokens,
             },
         )
+        if completed.whole is not None:
+            digest = snapshots.keep(tx.connection, completed.whole)
+            _KEEP_WHOLE.run(tx.connection, {**at, "digest_of": digest})
         session.tell(_finished(turn, step, completed))
     ledger.spend_tools(session, turn, step, seconds)
     session.save()
+
+
+def whole_result(
+    connection: sa.Connection, sid: int, turn: int, step: int, index: int
+) -> str | None:
+    at = {"of_sid": sid, "of_turn": turn, "of_step": step, "of_index": index}
+    row = _WHOLE.first(connection, at)
+    return None if row is None else row.body
+
+
+def boundary(connection: sa.Connection, sid: int, turn: int) -> str:
+    text: str = _BOUNDARY.one(connection, {"of_sid": sid, "of_turn": turn}).boundary
+    return text
 
 
 def _started(turn: int, step: int, attempt: int, call: StoredCall) -> Draft:

@@ -1,6 +1,7 @@
 """A turn's beginnings: each a row that the first writer wins."""
 
 import json
+import secrets
 from dataclasses import asdict
 from typing import Any
 
@@ -130,6 +131,7 @@ def _open(
             "spec_hash": spec_hash,
             "started_at": session.tx.now,
             "adoptions": 0,
+            "boundary": secrets.token_hex(6),
         },
     )
     session.tell(

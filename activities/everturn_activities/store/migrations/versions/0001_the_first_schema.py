@@ -296,6 +296,7 @@ def upgrade() -> None:
         sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("asks", sa.Integer(), nullable=False),
         sa.Column("edited", sa.Integer(), nullable=False),
+        sa.Column("whole", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_tool_calls")),
     )
     with op.batch_alter_table("tool_calls", schema=None) as batch_op:
@@ -323,6 +324,7 @@ def upgrade() -> None:
         sa.Column("outcome", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("adoptions", sa.Integer(), nullable=False),
+        sa.Column("boundary", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "turn", name=op.f("pk_turns")),
     )
 
