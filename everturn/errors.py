@@ -93,6 +93,10 @@ class ToolFailed(EverturnError):
     """Raised by a tool: the model is told the message as it stands."""
 
 
+class NotThere(ToolFailed):
+    """There is nothing at the path that a tool was given."""
+
+
 class ModelRateLimited(ModelUnavailable):
     pass
 

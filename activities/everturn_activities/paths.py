@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from everturn.errors import ToolFailed
+from everturn.errors import NotThere, ToolFailed
 
 _OPENAT2 = 437  # The same number on every architecture that Python runs on.
 _RESOLVE_BENEATH_WITHOUT_MAGIC_LINKS = 0x08 | 0x02
@@ -287,10 +287,10 @@ def _named(path: str) -> Iterator[None]:
     """Errors of the system as sentences that name the path as the model gave it."""
     try:
         yield
+    except FileNotFoundError:
+        raise NotThere(f"{path} does not exist.") from None
     except OSError as error:
         match error.errno:
-            case errno.ENOENT:
-                reason = "does not exist"
             case errno.EXDEV:
                 reason = "leads out of the working folder"
             case errno.ELOOP:

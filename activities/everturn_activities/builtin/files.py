@@ -1,5 +1,6 @@
 """Reading, writing, editing and listing files of the working folder."""
 
+import difflib
 import fcntl
 import fnmatch
 import hashlib
@@ -7,13 +8,13 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from everturn.errors import ToolFailed
+from everturn.errors import NotThere, ToolFailed
 from everturn.tools import ToolContext, tool
 from everturn_activities.builtin.inside import InsideContext
 from everturn_activities.paths import Place, WorkingFolder, read_marks
@@ -84,7 +85,21 @@ async def list_files(
     return await in_thread(_list, WorkingFolder(context.working_dir), pattern, limit)
 
 
-@tool(effect="idempotent", quick=True)
+async def _preview_write(path: str, content: str, context: ToolContext) -> str:
+    """What would change in the file, as a unified diff."""
+
+    def preview() -> str:
+        after = _text(_encoded(content, path), path)
+        folder = WorkingFolder(context.working_dir, context.protected)
+        before = ""
+        with suppress(NotThere), folder.writing(path) as place, place.reading() as descriptor:
+            before = _text(_content(descriptor, path), path)
+        return _diff(path, before, after)
+
+    return await in_thread(preview)
+
+
+@tool(effect="idempotent", quick=True, preview=_preview_write)
 async def write_file(path: FilePath, content: str, context: ToolContext) -> str:
     """Write a whole text file in the working folder, with the folders that it needs.
 
@@ -107,7 +122,22 @@ async def write_file(path: FilePath, content: str, context: ToolContext) -> str:
 # and a run that finds its own key there answers as the first one did: `keyed`, not `once`,
 # because the file system is the other side that remembers the key. Where a file system has
 # no such attributes, a repeated run that cannot tell says so and changes nothing.
-@tool(effect="keyed", quick=True)
+async def _preview_edit(
+    path: str, old: str, new: str, context: ToolContext, replace_all: bool = False
+) -> str:
+    """What would change in the file, as a unified diff."""
+
+    def preview() -> str:
+        folder = WorkingFolder(context.working_dir, context.protected)
+        with folder.writing(path) as place, place.reading() as descriptor:
+            before = _text(_content(descriptor, path), path)
+        _occurrences(before, old, path, replace_all)
+        return _diff(path, before, before.replace(old, new))
+
+    return await in_thread(preview)
+
+
+@tool(effect="keyed", quick=True, preview=_preview_edit)
 async def edit_file(
     path: FilePath,
     old: Annotated[str, Field(min_length=1, description="Text to replace, exactly as it is.")],
@@ -134,23 +164,37 @@ def _edit(context: ToolContext, path: str, old: str, new: str, replace_all: bool
         key = hashlib.sha256(context.idempotency_key.encode()).hexdigest()[:32]
         if key in done:
             return _edited(path, int(done[key]))
-        count = before.count(old)
         if context.attempt > 1 and marks is None:
             _refuse_unknown(path, before, old, new)
-        if count == 0:
-            raise ToolFailed(
-                f"{path} does not contain the old text; read the file and give it exactly."
-            )
-        if count > 1 and not replace_all:
-            raise ToolFailed(
-                f"{path} contains the old text {count} times; give more of its surroundings"
-                " to make it unique, or set replace_all."
-            )
+        count = _occurrences(before, old, path, replace_all)
         done[key] = str(count)
         kept = list(done.items())[-_MARKS_MAX:]
         after = _encoded(before.replace(old, new), path)
         place.replace(after, " ".join(f"{key}={count}" for key, count in kept))
         return _edited(path, count)
+
+
+def _occurrences(before: str, old: str, path: str, replace_all: bool) -> int:
+    """How often the old text is there. Raises ToolFailed where that is not as it must be."""
+    count = before.count(old)
+    if count == 0:
+        raise ToolFailed(
+            f"{path} does not contain the old text; read the file and give it exactly."
+        )
+    if count > 1 and not replace_all:
+        raise ToolFailed(
+            f"{path} contains the old text {count} times; give more of its surroundings"
+            " to make it unique, or set replace_all."
+        )
+    return count
+
+
+def _diff(path: str, before: str, after: str) -> str:
+    lines = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), path, path
+    )
+    # A last line without its end would run into what follows.
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def _edited(path: str, count: int) -> str:
