@@ -16,6 +16,7 @@
           ModelRateLimited           the provider's limit is used up for now
           ModelUnreachable           nothing answers at the endpoint's address
       ToolFailed                     a tool says why it could not, in words for the model
+        NotThere                     nothing is at the path that a tool was given
       StaleHost                      another run hosts this session now
       Fenced                         a newer attempt of this call has begun
       OwnerAlive                     the call is under way in another live process

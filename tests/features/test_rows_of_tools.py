@@ -148,3 +148,14 @@ async def test_a_result_that_was_cut_can_be_read_on(made: Bench):
     assert said in piece.text
     assert f"has {len(whole)} characters; 10000000 is past its end." in past.text
     assert "There is no cut result 1.2.0 in this session." in none.text
+
+
+async def test_hidden_signs_of_a_name_that_a_model_made_up_are_written_out(made: Bench):
+    key = await made.session()
+    gateway = scripted(calls("re\x1b]0;x\x07ad\u202e_file\x00"), says("done"))
+    async with made.worker(gateway):
+        await made.send(key, "call it")
+        await made.until(key, "turn_finished")
+
+    [results] = [m for m in await made.transcript(key) if isinstance(m, ToolMessage)]
+    assert results.results[0].text == "Unknown tool: read\\u202e_file\\x00"

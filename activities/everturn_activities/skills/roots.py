@@ -44,8 +44,33 @@ def find(root: SkillRoot, rank: int, places: Places, problems: list[str]) -> lis
             if error.errno not in (errno.ENOENT, errno.ENOTDIR) or os.path.islink(file):
                 problems.append(f"The skill {places.shown(file)} {why_not(error)}.")
             continue
+        if _leads_out(file, root, places):
+            problems.append(
+                f"The skill {places.shown(file)} is a link that leads out of the workspace, so it"
+                " is not loaded; put the file itself there."
+            )
+            continue
         found.append(Found(root, rank, file, name, stamp(status)))
     return found
+
+
+def _leads_out(file: str, root: SkillRoot, places: Places) -> bool:
+    """Whether a skill that came with a workspace is really a file of somewhere else.
+
+    Where a person keeps their own skills, links are theirs to set.
+    """
+    folder = root.folder
+    if folder is None:
+        return False
+    top = os.path.join(places.workspace, folder)
+    inner = os.path.dirname(file)
+    if not any(map(os.path.islink, {file, inner, os.path.dirname(inner), top})):
+        return False
+    real = os.path.realpath(file)
+    return not any(
+        real.startswith(os.path.realpath(base) + os.sep)
+        for base in (places.workspace, places.working_dir)
+    )
 
 
 def exists(root: SkillRoot, places: Places) -> bool:
