@@ -17,6 +17,8 @@ from everturn.skills import Skill, SkillRules, framed
         ("\x1b[31mred\x1b[0m \x1b]0;title\x07x\x1b[2J", "red x"),
         ("a\x00b\x07c\x1bd\x9be\x7f", "a\\x00b\\x07c\\x1bd\\x9be\\x7f"),
         ("a\u2028b", "a\\u2028b"),
+        ("a\U000e0101", "a\\U000e0101"),
+        ("no-break\xa0space", "no-break\xa0space"),
     ],
 )
 def test_hidden_signs_are_written_out_and_all_else_stays(text, shown):

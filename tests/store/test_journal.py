@@ -295,3 +295,48 @@ async def test_a_call_that_lost_its_worker_too_often_does_not_begin_again(
 
     assert [type(each) for each in began] == [ToolStarted] * 5 + [ToolInterrupted]
     assert len(await story.told("tool_started")) == 5
+
+
+async def test_K28_what_a_call_says_is_told_only_while_its_attempt_runs(
+    story: Story, turn: TurnHead
+) -> None:
+    await story.step(turn, 1, calls=["a"])
+
+    async def says(attempt: int, text: str) -> None:
+        await story.store.tell_output(story.key, 1, 1, 0, attempt, 1, text)
+
+    with pytest.raises(Fenced):
+        await says(0, "before it began")
+    await story.begin_tool(turn)
+    await says(1, "one")
+    await story.begin_tool(turn, caller=OTHER)
+    with pytest.raises(Fenced):
+        await says(1, "late")
+    await says(2, "two")
+    await story.end_tool(turn, attempt=2)
+    with pytest.raises(Fenced):
+        await says(2, "after it ended")
+    await story.finish(turn)
+    with pytest.raises(Fenced):
+        await says(2, "after its turn")
+
+    assert [event.body["text"] for event in await story.told("tool_output")] == ["one", "two"]
+
+
+async def test_a_whole_result_is_kept_for_its_session_and_a_boundary_for_its_turn(
+    story: Story, turn: TurnHead
+) -> None:
+    await story.step(turn, 1, calls=["a", "b"])
+    results = [ToolResult(call_id=f"call-{i}", name="t", text="cut") for i in range(2)]
+    done = [
+        CompletedTool(i, 0, result, 0.1, whole)
+        for i, (result, whole) in enumerate(zip(results, ("the whole", None), strict=True))
+    ]
+    await story.store.complete_tools(story.key, 1, 1, turn.epoch, done)
+
+    assert await story.store.whole_result(story.key, 1, 1, 0) == "the whole"
+    assert await story.store.whole_result(story.key, 1, 1, 1) is None
+    assert await story.store.whole_result(story.key, 1, 1, 7) is None
+    first = await story.store.boundary(story.key, 1)
+    assert first == await story.store.boundary(story.key, 1)
+    assert len(first) == 12
