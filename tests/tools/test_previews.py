@@ -71,7 +71,7 @@ async def test_a_call_that_would_fail_says_so_in_its_preview(
     assert await preview(name, **arguments) == f"There is no preview: {shown}"
 
 
-async def test_T25_a_tool_without_a_preview_has_an_empty_one(context):
+async def test_T25_a_tool_without_a_preview_has_none_and_is_not_run(context):
     @tool(effect="once")
     def act() -> str:
         raise AssertionError("it ran")
