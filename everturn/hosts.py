@@ -152,5 +152,4 @@ def is_public(address: Address) -> bool:
             return is_public(IPv4Address(int(address) & 0xFFFFFFFF))
         if address not in _UNICAST or address.scope_id is not None:
             return False
-    never = any(address in network for network in _NEVER_PUBLIC)
-    return address.is_global and not address.is_multicast and not never
+    return address.is_global and not any(address in network for network in _NEVER_PUBLIC)

@@ -134,7 +134,7 @@ class _Checked(httpcore.AsyncNetworkBackend):
 
 @cache
 def _tls() -> ssl.SSLContext:
-    # The system's certificates; the environment's settings of proxies and keys are not read.
+    # Reading the system's certificates takes 20 ms, so it is done once.
     return ssl.create_default_context()
 
 

@@ -80,6 +80,7 @@ def test_an_address_that_is_not_public_must_be_listed_itself(listed, address, al
         ("168.63.129.16", False),
         ("100.64.0.1", False),
         ("fe80::1%eth0", False),
+        ("2606:4700::1111%eth0", False),
         ("fd00:ec2::254", False),
         ("0.0.0.0", False),
         ("::", False),

@@ -1,6 +1,7 @@
 """Servers on this machine that an escape would reach, and that count who came."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ def redirects(location: str) -> Answer:
 
 @asynccontextmanager
 async def local_server(
-    answer: Answer = secret, host: str = "127.0.0.1"
+    answer: Answer = secret, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[LocalServer]:
     here: LocalServer
     open_now: set[asyncio.StreamWriter] = set()
@@ -55,7 +56,7 @@ async def local_server(
             writer.close()
             open_now.discard(writer)
 
-    server = await asyncio.start_server(serve, host, 0)
+    server = await asyncio.start_server(serve, host, 0, ssl=tls)
     here = LocalServer(server.sockets[0].getsockname()[1])
     try:
         yield here

@@ -1,6 +1,10 @@
 """web_fetch: pages as text that a model can read."""
 
 import asyncio
+import shutil
+import socket
+import ssl
+import subprocess
 import sys
 from pathlib import Path
 
@@ -94,6 +98,35 @@ async def test_nobody_there_is_told_in_a_sentence(call):
 
     assert result.failed
     assert result.text.startswith("The page cannot be had: ")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl makes a certificate")
+@pytest.mark.parametrize("name", ["tea.test", "other.test"])
+async def test_a_certificate_must_be_the_hosts_whichever_address_was_checked(
+    call, tmp_path, monkeypatch, name
+):
+    made = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    made += ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}", "-days", "1"]
+    files = ["-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate")]
+    subprocess.run(["openssl", *made, *files], check=True, capture_output=True)  # noqa: ASYNC221
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+    trusting = ssl.create_default_context(cafile=tmp_path / "certificate")
+    monkeypatch.setattr(web, "_tls", lambda: trusting)
+    here = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: here)
+
+    async with local_server(answers(b"tea", "text/plain"), tls=serving) as server:
+        result = await call(
+            "web_fetch",
+            {"url": f"https://tea.test:{server.port}/"},
+            allowed_hosts=("tea.test:*", "127.0.0.1:*"),
+        )
+
+    wrong = "certificate is not valid for 'tea.test'"
+    assert result.failed == (name != "tea.test")
+    assert ("tea" if name == "tea.test" else wrong) in result.text
+    assert bool(server.came) == (name == "tea.test")
 
 
 def test_html_that_nests_without_end_and_more_than_is_read_comes_as_text():
