@@ -50,7 +50,7 @@ class HostRule:
         if self.name is None:
             return False
         if self.name.startswith("*."):
-            return host.endswith(self.name[1:]) and host != self.name[1:]
+            return host.endswith(self.name[1:])
         return self.name in ("*", host)
 
 
