@@ -30,10 +30,11 @@ def workspace(tmp_path: Path) -> Path:
         ("skills/evil.md", "elsewhere/evil.md"),
         ("skills/evil", "elsewhere/evil"),
         ("skills", "elsewhere"),
+        ("skills/a/b", "elsewhere"),
     ],
 )
 @pytest.mark.parametrize("way", ["absolute", "relative", "chain"])
-@pytest.mark.parametrize("root", ["skills", "skills/*/SKILL.md"])
+@pytest.mark.parametrize("root", ["skills", "skills/*/SKILL.md", "skills/*/*/*/SKILL.md"])
 async def test_no_skill_of_a_workspace_is_a_link_to_elsewhere(workspace, link, target, way, root):
     at, to = workspace / link, workspace.parent / target
     at.parent.mkdir(parents=True, exist_ok=True)

@@ -15,8 +15,8 @@ async def test_pieces_are_joined_and_numbered(monkeypatch):
         await told.put((n, text))
 
     output = ToolOutput(tell)
-    output.add("a")
-    await asyncio.to_thread(output.add, "b")
+    await asyncio.to_thread(output.add, "a")
+    output.add("b")
     first = await told.get()
     output.add("c")
     second = await told.get()

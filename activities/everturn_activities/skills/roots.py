@@ -59,12 +59,12 @@ def _leads_out(file: str, root: SkillRoot, places: Places) -> bool:
 
     Where a person keeps their own skills, links are theirs to set.
     """
-    folder = root.folder
-    if folder is None:
+    if root.folder is None:
         return False
-    top = os.path.join(places.workspace, folder)
-    inner = os.path.dirname(file)
-    if not any(map(os.path.islink, {file, inner, os.path.dirname(inner), top})):
+    path = file
+    while len(path) > len(places.workspace) and not os.path.islink(path):
+        path = os.path.dirname(path)
+    if len(path) <= len(places.workspace):
         return False
     real = os.path.realpath(file)
     return not any(
