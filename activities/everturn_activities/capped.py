@@ -5,6 +5,7 @@ from collections import deque
 from everturn.messages import without_lone_surrogates
 
 RESULT_BYTES_MAX = 64 * 1024
+CUT_HERE = "bytes cut here"
 WHOLE_BYTES_MAX = 4 * 1024 * 1024
 """Of what is kept of a result that is too long to be shown."""
 
@@ -50,5 +51,5 @@ class CappedOutput:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
         # A character that the cut goes through is dropped on both sides of it.
         head = bytes(self._head).decode("utf-8", "ignore")
-        note = f"\n[... {cut} of {self.length} bytes cut here ...]\n"
+        note = f"\n[... {cut} of {self.length} {CUT_HERE} ...]\n"
         return head + note + tail.decode("utf-8", "ignore")

@@ -18,7 +18,7 @@ from everturn.messages import ToolResult
 from everturn.session import Approved, RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
 from everturn_activities.calling import caller
-from everturn_activities.capped import capped
+from everturn_activities.capped import CUT_HERE, capped
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.placement import Placements
@@ -60,7 +60,6 @@ LEFT_RUNNING = (
 )
 
 READ_MORE = "read_more"
-MORE = '\n[read_more with result "{turn}.{step}.{index}" shows what was cut.]'
 
 
 class Ran(Protocol):
@@ -236,7 +235,8 @@ class ToolActivities:
         self._placements.record("tool", call.name, seconds)
         text = ran.text
         if ran.whole is not None and READ_MORE in spec.runs:
-            text += MORE.format(turn=request.turn, step=request.step, index=call.index)
+            place = f"{request.turn}.{request.step}.{call.index}"
+            text = text.replace(CUT_HERE, f'{CUT_HERE}; {READ_MORE} "{place}" shows them', 1)
         tool = spec.tool(call.name)
         if tool is not None and tool.untrusted:
             boundary = await self._store.boundary(key, request.turn)

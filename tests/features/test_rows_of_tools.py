@@ -143,7 +143,7 @@ async def test_a_result_that_was_cut_can_be_read_on(made: Bench):
         if isinstance(message, ToolMessage)
     ]
     assert len(cut.text) < 70_000
-    assert cut.text.endswith('[read_more with result "1.1.0" shows what was cut.]')
+    assert ' bytes cut here; read_more "1.1.0" shows them ...]\n' in cut.text
     said = f"Characters 100000 to 100040 of {len(whole)}:\n{whole[100_000:100_040]}\n"
     assert said in piece.text
     assert f"has {len(whole)} characters; 10000000 is past its end." in past.text
