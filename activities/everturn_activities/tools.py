@@ -237,12 +237,19 @@ class ToolActivities:
         if ran.whole is not None and READ_MORE in spec.runs:
             place = f"{request.turn}.{request.step}.{call.index}"
             text = text.replace(CUT_HERE, f'{CUT_HERE}; {READ_MORE} "{place}" shows them', 1)
-        tool = spec.tool(call.name)
-        if tool is not None and tool.untrusted:
-            boundary = await self._store.boundary(key, request.turn)
-            text = as_data(neutral(text), call.name, boundary)
+        text = await self._framed(request, key, spec, call, text)
         result = _result(call, text, ran.failed)
         return CompletedTool(call.index, attempt, result, seconds, ran.whole)
+
+    async def _framed(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, text: str
+    ) -> str:
+        """What a tool has said, as data where strangers write that."""
+        tool = spec.tool(call.name)
+        if tool is None or not tool.untrusted:
+            return text
+        boundary = await self._store.boundary(key, request.turn)
+        return as_data(neutral(text), call.name, boundary)
 
     async def _outcome(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int
@@ -326,7 +333,8 @@ class ToolActivities:
             )
             found = await self._toolbox.verify(tool, described, context)
             if found is not None:
-                result = _result(call, found.text, found.failed)
+                text = await self._framed(request, key, spec, call, found.text)
+                result = _result(call, text, found.failed)
                 return CompletedTool(call.index, begun.attempt, result, elapsed)
         return CompletedTool(
             call.index, begun.attempt, _result(call, UNKNOWN_OUTCOME, True), elapsed
