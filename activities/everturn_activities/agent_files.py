@@ -1,5 +1,6 @@
 """The files in which a workspace defines its agents."""
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +63,14 @@ def read_agent(root: Path, name: str) -> Definition:
     path = root / "agents" / f"{name}.md"
     folder = root / "agents" / name
     code = root / "agents" / f"{name}.py"
-    if code.exists():
+    # A link that leads nowhere is told, and not taken for an agent without a file.
+    if os.path.lexists(code):
         return _defined_in(code, name)
-    if path.exists():
+    if os.path.lexists(path):
         given, prompt, text = read_front_matter(path)
-    elif (folder / "agent.md").exists():
+    elif os.path.lexists(folder / "agent.md"):
         path = folder / "config.toml"
-        given, text = read_toml(path) if path.exists() else ({}, "")
+        given, text = read_toml(path) if os.path.lexists(path) else ({}, "")
         prompt = read_text(folder / "agent.md").strip()
         if given.get("name", name) != name and "title" not in given:
             given["title"] = given.pop("name")

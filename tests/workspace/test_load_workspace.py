@@ -408,3 +408,13 @@ def test_a_pipe_in_the_place_of_an_agent_is_never_waited_for(root, write):
     write("agents/other.md", "Work.").unlink()
     os.mkfifo(root / "agents" / "default.md")
     assert wrong(root) == "ROOT/agents/default.md is no file that could be read; remove it."
+
+
+@pytest.mark.parametrize("name", ["plan.md", "plan.py", "plan/agent.md", "plan/config.toml"])
+def test_an_agent_whose_file_is_a_link_to_nowhere_is_no_agent_without_a_file(root, write, name):
+    write("agents/plan/agent.md", "Plan.").unlink() if "/" in name else write("agents/x.md", "X.")
+    if name.endswith("toml"):
+        write("agents/plan/agent.md", "Plan.")
+    (root / "agents" / name).symlink_to("gone")
+    with pytest.raises(WorkspaceError, match=rf"agents/{name} cannot be read: No such file"):
+        load(root).spec("plan")
