@@ -101,6 +101,7 @@ def begun(workspace: Path) -> list[str]:
 async def test_U2_after_a_kill_in_mid_tool_the_model_sees_one_result_for_each_call(
     made: Bench, start_worker: StartWorker, tmp_path: Path
 ):
+    """T17: a result that was there before the kill is in the transcript once."""
     (made.workspace / "tools" / "crash.py").write_text(TOOLS)
     asks = {"calls": [{"name": name} for name in NAMES]}
     key = await made.session()

@@ -1,4 +1,4 @@
-"""Rows T9, T34, U1: what everything stands on."""
+"""Rows T9, T10, T12, T34, U1: what everything stands on."""
 
 import configparser
 import subprocess
@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from harness import Bench, calls, says, scripted
 
+from everturn.agents import Agent
 from everturn.messages import ToolMessage
 from everturn_activities.capped import RESULT_BYTES_MAX
+from everturn_activities.workspace import WorkspaceSettings
 from everturn_workers.home import prepare
+from everturn_workers.settings import Settings, read_settings
 
 ROOT = Path(__file__).parents[2]
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"
@@ -73,6 +76,28 @@ def test_T34_the_first_start_makes_settings_a_default_agent_and_folders(tmp_path
     assert agent["name"] == "default"
     assert (home / "agents" / "default" / "agent.md").read_text().strip()
     assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_T10_the_settings_of_a_first_start_show_what_holds_without_them(tmp_path: Path):
+    """T12: the default agent's folder has both of its files."""
+    home = prepare(tmp_path / "home")
+
+    shown = (home / "config.toml").read_text()
+    settings = read_settings(home=home)
+    assert tomllib.loads(shown) == {}
+    assert f"# port = {settings.port}\n" in shown
+    assert f'# log_level = "{settings.log_level}"\n' in shown
+    assert f'# agent = "{WorkspaceSettings().agent.default}"\n' in shown
+    assert f'# model = "{Agent().model}"\n' in shown
+    for line in shown.splitlines():
+        if " = " in line:
+            assert line[2:].partition(" = ")[0] in Settings.model_fields
+    agent = home / "agents" / "default"
+    assert sorted(file.name for file in agent.iterdir()) == ["agent.md", "config.toml"]
+    assert (agent / "agent.md").read_text() == f"{Agent().prompt}\n"
+
+    (home / "config.toml").write_text("port = 1\n")
+    assert (prepare(home) / "config.toml").read_text() == "port = 1\n"
 
 
 @pytest.mark.parametrize("placement", ["inline", "queued"])

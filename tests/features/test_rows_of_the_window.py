@@ -124,10 +124,12 @@ async def test_T20_each_step_tells_its_tokens_by_section(made: Bench) -> None:
         tokens[name] for name in ("system", "tools", "history", "memory")
     )
     assert tokens["remaining"] == 8000 - first.body["context_tokens"]
+    assert tokens["budget"] == 8000 - first.body["context_tokens"]
     later = last.body["tokens"]
     assert later["history"] > 600
     assert later["memory"] > 600
     assert (later["system"], later["tools"]) == (tokens["system"], tokens["tools"])
+    assert later["budget"] == later["remaining"] + later["history"]
 
 
 async def test_B11_steered_messages_then_the_result_budget_then_the_compaction(
