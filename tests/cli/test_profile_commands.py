@@ -71,6 +71,9 @@ def test_a_profile_is_shown_layer_by_layer_and_as_a_file_to_begin_with(
     assert "skill_hints" in shown.out
     assert "Tool read_file is shown as fs_read." in shown.out
 
+    none = everturn("profiles", "check")
+    assert (none.code, none.out) == (0, "")
+    assert none.err == f"{folder / 'profiles'} has no profile; ours are in use.\n"
     copied = everturn("profiles", "show", "kiro", "--toml")
     write(folder, "profiles/mine.toml", copied.out)
     checked = everturn("profiles", "check")
@@ -112,6 +115,10 @@ def test_agents_are_listed_shown_and_checked(everturn: Commands, folder: Path):
     assert '"hidden"' in every.out
     assert "access: read-only" in shown.out
     assert "withheld: write_file" in shown.out
+    told = json.loads(everturn("agents", "show", "plan", "--json").out)
+    assert (told["name"], told["access"], told["steps_max"]) == ("plan", "read-only", 20)
+    assert "write_file" in told["withheld"]
+    assert told["prompt"] in shown.out
 
     file = write(folder, "agents/hidden.md", "---\naccess: root\n---\nWork.\n")
     checked = everturn("agents", "check")

@@ -20,6 +20,22 @@ async def test_skills_are_listed_with_whose_they_are_and_who_may_ask(commands, r
     assert "Reviews." in shown.out
 
 
+async def test_who_asks_for_a_skill_and_what_it_lacks_is_told(commands, runtime):
+    write(runtime, "daily", "---\nalways: true\n---\nText.")
+    hidden = "disable-model-invocation: true\nuser-invocable: false"
+    write(runtime, "locked", f"---\n{hidden}\n---\nText.")
+    write(runtime, "poor", "---\nrequires_env: NOT_THERE_AT_ALL\n---\nText.")
+
+    ran = await commands("skills", "list", "--json")
+    shown = await commands("skills", "list")
+
+    asked_by = {line["name"]: line["asked_by"] for line in map(json.loads, ran.out.splitlines())}
+    assert asked_by["daily"] == "always on"
+    assert asked_by["locked"] == "nobody"
+    assert "poor" not in asked_by
+    assert shown.err == ("Skill poor is left out: it needs the variable NOT_THERE_AT_ALL.\n")
+
+
 async def test_what_is_wrong_with_skills_is_told_a_sentence_a_line(commands, runtime):
     fine = await commands("skills", "check")
     assert (fine.code, fine.out) == (0, "")

@@ -59,3 +59,33 @@ async def test_what_cannot_be_imported_is_one_sentence(
     other = await commands("sessions", "import", "old.jsonl")
     assert other.code == 2
     assert "has messages already; import into a new session" in other.err
+
+
+async def test_a_long_conversation_comes_and_goes_whole(
+    runtime: Runtime, commands: Commands
+) -> None:
+    """An export reads it in pages; of many lines that are left out the first are told."""
+    lines = [json.dumps({"role": "user", "content": f"Say {number}."}) for number in range(501)]
+    (runtime.workspace / "long.jsonl").write_text("\n".join([*lines, *["no message"] * 7]))
+
+    taken = await commands("sessions", "import", "long.jsonl", "--agent", "plan")
+    exported = await commands("sessions", "export", "long")
+
+    assert taken.err.count("Left out: line ") == 5
+    assert taken.err.endswith("Left out: 2 more lines.\nSession long has 501 messages.\n")
+    said = [json.loads(line)["content"] for line in exported.out.splitlines()]
+    assert said == [f"Say {number}." for number in range(501)]
+    shown = json.loads((await commands("sessions", "show", "long", "--json")).out)
+    assert (shown["agent"], shown["title"]) == ("plan", "Say 0.")
+
+
+async def test_a_file_that_is_too_long_is_not_imported(
+    runtime: Runtime, commands: Commands
+) -> None:
+    with (runtime.workspace / "big.jsonl").open("wb") as big:
+        big.truncate(16 * 1024 * 1024 + 1)
+    refused = await commands("sessions", "import", "big.jsonl")
+    assert (refused.code, refused.err) == (
+        2,
+        "big.jsonl has more than 16,777,216 bytes, which is the limit; shorten it.\n",
+    )
