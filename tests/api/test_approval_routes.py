@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import ENDING, ask, asks, sent
 from by_hand import WORKER, Runtime
+from in_need_of_leave import ENDING, ask, asks, sent
 from temporalio.testing import ActivityEnvironment
 
 from everturn.approvals import ToolVerdict

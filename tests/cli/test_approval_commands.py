@@ -2,9 +2,9 @@
 
 import json
 
-from asking import asks, decided, end, sent
 from by_hand import Runtime
 from commands import Commands
+from in_need_of_leave import asks, decided, end, sent
 from terminals import on_a_terminal
 from test_work import waits
 
