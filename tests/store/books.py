@@ -78,11 +78,12 @@ def fill(books: Books) -> None:
     Session 1 took ones, 2 tens, 3 (of another tenant) hundreds; the day before counts double.
     In each turn of n one call of each kind is answered and one is not.
     """
+    unused = {"spec_hash": "", "boundary": ""}
     for sid, some in ((1, 1), (2, 10), (3, 100)):
         for turn, at, n in ((1, NOON, some), (2, NOON - DAY, 2 * some)):
             where = {"sid": sid, "turn": turn}
             model, agent = {1: ("new", "x"), 2: ("old", "y")}[turn]
-            books.insert(schema.turns, **where, agent=agent, spec_hash="", started_at=at)
+            books.insert(schema.turns, **where, agent=agent, **unused, started_at=at)
             tokens = {"input_tokens": n, "output_tokens": n, "cached_tokens": n}
             step = {**where, "context": "{}", "placement": "inline", "started_at": at}
             done = {**tokens, "model": model, "cost_usd": n / 4, "ended_at": at + n}

@@ -3,15 +3,17 @@
 A token costs a tenth of a cent; a message has 7 tokens, a reply at most 6. `Story.step` takes 5.
 """
 
+from dataclasses import replace
+
 import pytest
 from books import Books
 from stories import ME, SPEC, Story
 
 from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UsageError
-from everturn.session import TurnHead
+from everturn.session import SessionKey, TurnHead
 from everturn.views import BudgetView
-from everturn_activities.store import Accepted, Blocked, Inbound
+from everturn_activities.store import Accepted, Blocked, Inbound, SessionSettings
 
 AGENT = SPEC.agent.model_copy(update={"tokens_max": 6})
 
@@ -264,3 +266,21 @@ async def test_a_text_names_what_the_next_call_may_take_where_some_is_left(story
         blocked = await story.store.begin_model_call(context, SPEC.agent.model, ME)
         assert isinstance(blocked, Blocked)
         assert blocked.reason.endswith(f"allows {limit} tokens; 5 tokens spent{rest}.")
+
+
+async def test_a_session_that_is_created_under_a_tenants_limit_is_held_to_it(story: Story) -> None:
+    await put(story, "tenant", tokens=1)
+    later = replace(story, key=SessionKey("default", "later"))
+    await later.store.create_session(later.key, SessionSettings("/", "/"))
+    await later.send()
+    turn = await later.begun(spec=SPEC.model_copy(update={"agent": AGENT}))
+    assert await next_call(later, turn, step=1) == "over"
+
+
+async def test_who_asks_is_looked_for_among_the_tenants_own_sessions(story: Story) -> None:
+    turn = await worked(story)
+    await put(story, tokens=10, soft=0.5)
+    assert await next_call(story, turn) == "asked"
+    await put(story, tokens=20, soft=0.5)
+    assert await story.store.settle_asks("another") == []
+    assert [wake.key for wake in await story.store.settle_asks("default")] == [story.key]

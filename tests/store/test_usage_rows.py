@@ -58,6 +58,17 @@ def test_a_tenants_usage_is_of_its_own_calls_the_dearest_first_and_days_in_order
         assert row == UsageRow(key=row.key, **{**taken(n), **calls})
 
 
+def test_days_stand_in_order_though_a_later_one_was_dearer(books: Books) -> None:
+    step = {"sid": 1, "context": "{}", "placement": "inline", "model": "m", "state": "done"}
+    for number, (began, cost) in enumerate([(NOON - DAY, 1.0), (NOON, 5.0)], start=1):
+        at = {"turn": number, "step": 1, "started_at": began, "ended_at": began}
+        turn = {"sid": 1, "turn": number, "agent": "x", "spec_hash": "", "boundary": ""}
+        books.insert(schema.turns, **turn, started_at=began)
+        books.insert(schema.steps, **step, **at, cost_usd=cost)
+    found = usage.by(books.connection, "t", "day", 0.0)
+    assert [row.key for row in found] == ["2023-11-14", "2023-11-15"]
+
+
 def test_each_model_has_its_own_calls_and_those_without_a_price_are_counted(books: Books) -> None:
     fill(books)
     where = {"sid": 1, "turn": 1, "started_at": NOON, "ended_at": NOON, "model": "new"}
