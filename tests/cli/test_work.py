@@ -182,7 +182,8 @@ async def test_attaching_behind_the_end_of_a_turn_says_how_it_ended(commands, ru
     await commands("run", "one", "--session", "s", "--detach")
     await runtime.work("s", "done")
 
-    ran = await commands("attach", "s", "--after", "1.9999")
+    end = (await runtime.store.session(SessionKey("default", "s"))).cursor
+    ran = await commands("attach", "s", "--after", end)
 
     assert (ran.code, ran.out) == (0, "")
 

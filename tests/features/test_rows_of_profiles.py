@@ -7,7 +7,7 @@ import pytest
 from harness import Bench, calls, says
 from plays import Play, play, system_of, tools_of, write
 
-from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS
+from everturn.context.layers import ENTRY_BEGINS, ENTRY_ENDS, REFERENCE
 from everturn.memory import MemoryPlace
 from everturn_activities.profiles import load_profile, profile_file
 
@@ -217,7 +217,7 @@ async def test_R1_krill_has_its_sections_in_order(made: Bench):
         "### AGENTS.md\n\nThe rules.",
         "- **cron**: Plans. [always-on]",
         "### Skill: cron\n\nUse UTC.",
-        "## Session Memory\n\n- Likes tea.",
+        f"## Session Memory\n\n{REFERENCE}- Likes tea.",
         "untrusted data",
         "- Session Key: telegram:5",
     )

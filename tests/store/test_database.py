@@ -153,6 +153,20 @@ async def test_a_commit_is_on_disk_and_in_write_ahead_mode(db: SqliteDatabase) -
     assert await db.read(look) == ["wal", 2, 1]
 
 
+async def test_a_store_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    other = sqlite3.connect(tmp_path / "store.db", isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE half_made (n)")
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(0.3, other.execute, ["COMMIT"]).start()
+    db = await asyncio.to_thread(SqliteDatabase, tmp_path / "store.db", lambda keys: None)
+    try:
+        mode = await db.read(lambda made: made.execute(sa.text("PRAGMA journal_mode")).scalar())
+        assert mode == "wal"
+    finally:
+        await db.close()
+        other.close()
+
+
 WRITER = """
 import asyncio, sys
 from pathlib import Path

@@ -6,6 +6,7 @@ the database asks for it, so they hold no state of their own.
 
 import asyncio
 import queue
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -200,6 +201,19 @@ def _deliver(jobs: list[_Job]) -> None:
         job.deliver()
 
 
+def _to_write_ahead(connection: Any) -> None:
+    """SQLite does not wait here for another process that is just making the same file."""
+    until = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(0.01)
+
+
 def _engine(path: Path) -> sa.Engine:
     path.parent.mkdir(parents=True, exist_ok=True)
     engine = sa.create_engine(
@@ -213,7 +227,8 @@ def _engine(path: Path) -> sa.Engine:
     def _connect(connection: Any, record: Any) -> None:
         # Transactions begin where we say so, not where the driver guesses.
         connection.isolation_level = None
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        _to_write_ahead(connection)
+        for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")
