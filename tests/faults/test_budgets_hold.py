@@ -39,7 +39,9 @@ def cost(usage: dict[str, int]) -> int:
 
 
 def spending(folder: Path, temporal: Path, preloaded: Preloaded, placement: str) -> System:
-    system = System(folder, temporal, preloaded, {}, placement)
+    # All call at once, so that the kill meets calls under way.
+    limits = {"EVERTURN_PROVIDER_LIMITS": '{"*": {"careful": false}}'}
+    system = System(folder, temporal, preloaded, {}, placement, limits)
     script = {"replies": [{"text": REPLY, "token_ms": 20}]}
     (system.folder / "script.json").write_text(json.dumps(script))
     (system.workspace / "agents").mkdir()
