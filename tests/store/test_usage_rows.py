@@ -4,6 +4,7 @@ In a turn of n a reply took n/4 dollars, each of two attempts that were lost or 
 side call n/2; each of the four n tokens in and n out.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -69,6 +70,36 @@ def test_days_stand_in_order_though_a_later_one_was_dearer(books: Books) -> None
     assert [row.key for row in found] == ["2023-11-14", "2023-11-15"]
 
 
+def test_embeddings_are_the_tenants_own_that_began_in_time_and_were_or_may_be_answered(
+    books: Books,
+) -> None:
+    tokens = 1
+    for tenant, began, state in [
+        ("t", NOON, "done"),
+        ("t", NOON, "lost"),
+        ("t", NOON, "open"),
+        ("t", NOON, "refunded"),
+        ("t", NOON - 1, "done"),
+        ("other", NOON, "done"),
+    ]:
+        row = {"tenant": tenant, "workspace": "/", "model": "v", "texts": 1, "state": state}
+        row |= {"day": "", "started_at": began, "reserved_tokens": 0, "input_tokens": tokens}
+        books.insert(schema.embeddings, **row, usd=0)
+        tokens *= 10
+    [row] = usage.by(books.connection, "t", "model", NOON)
+    assert (row.key, row.embedding_calls, row.input_tokens) == ("v", 2, 11)
+
+
+def test_a_side_call_is_of_the_time_when_it_began(books: Books) -> None:
+    books.insert(schema.turns, sid=1, turn=1, agent="x", spec_hash="", boundary="", started_at=0.0)
+    side = {"sid": 1, "turn": 1, "ordinal": 1, "kind": "compaction", "plan": "{}", "model": "m"}
+    times = {"started_at": NOON - 1, "ended_at": NOON + 1}
+    books.insert(schema.side_calls, **side, **times, state="done", output_tokens=1)
+    assert usage.by(books.connection, "t", "model", NOON) == []
+    [row] = usage.by(books.connection, "t", "model", NOON - 1)
+    assert row.side_calls == 1
+
+
 def test_each_model_has_its_own_calls_and_those_without_a_price_are_counted(books: Books) -> None:
     fill(books)
     where = {"sid": 1, "turn": 1, "started_at": NOON, "ended_at": NOON, "model": "new"}
@@ -100,7 +131,15 @@ def test_costs_that_no_float_can_hold_add_up_exactly(books: Books) -> None:
     assert other.cost_usd == 2.75 * 300 + 1
 
 
-def test_a_day_begins_at_midnight_utc() -> None:
-    assert usage.start_of("2023-11-15") == NOON - DAY / 2
+def test_a_day_begins_at_midnight_utc_wherever_this_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert usage.start_of("2023-11-15") == NOON - DAY / 2
+    finally:
+        monkeypatch.undo()
+        time.tzset()
     with pytest.raises(ValueError, match="yesterday"):
         usage.start_of("yesterday")
