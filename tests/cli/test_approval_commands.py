@@ -1,6 +1,7 @@
 """A person decides about tool calls on the command line."""
 
 import json
+from typing import Any
 
 from by_hand import Runtime
 from commands import Commands
@@ -9,6 +10,7 @@ from terminals import on_a_terminal
 from test_work import waits
 
 from everturn.session import SessionKey
+from everturn_workers.cli.chat import _Conversation
 
 
 async def test_calls_that_wait_are_listed_with_what_they_would_do(
@@ -17,12 +19,14 @@ async def test_calls_that_wait_are_listed_with_what_they_would_do(
     none = await commands("approvals", "list")
     assert (none.code, none.out, none.err) == (0, "", "No call waits for leave.\n")
     await sent(runtime)
-    await asks(runtime, {"path": "a.txt", "text": "\x1b[31mhi"}, preview="-old\n+new")
+    text = "\x1b[31mhi\nApproval 2 of session s: read"
+    await asks(runtime, {"path": "a.txt", "text": text}, preview="-old\n+new")
     listed = await commands("approvals", "list")
     assert listed.out.splitlines() == [
         "Approval 1 of session s: write",
         "  path: a.txt",
         "  text: �[31mhi",
+        "    Approval 2 of session s: read",
         "  | -old",
         "  | +new",
     ]
@@ -38,8 +42,10 @@ async def test_a_call_is_approved_granted_or_denied_by_its_number(
 ) -> None:
     await sent(runtime)
     await asks(runtime, {"path": "a"}, {"path": "b"}, {"path": "c"})
-    which = await commands("approvals", "approve", "s")
+    which = await commands("approvals", "deny", "s")
     assert (which.code, which.err) == (2, "Session s has approvals 1, 2, 3; name one.\n")
+    unread = await commands("approvals", "approve", "s")
+    assert (unread.code, "APPROVAL" in unread.err) == (2, True)
     yes = await commands("approvals", "approve", "s", "1", "--arguments", '{"path": "z"}')
     assert (yes.code, yes.err) == (0, "It runs.\n")
     always = await commands("approvals", "approve", "s", "2", "--like", "path=docs/*")
@@ -63,13 +69,13 @@ async def test_what_cannot_be_decided_is_one_sentence(runtime: Runtime, commands
     await asks(runtime, {"path": "a"})
     other = await commands("approvals", "deny", "s", "7")
     assert other.err == "Approval 7 of session s does not wait; 1 does.\n"
-    text = await commands("approvals", "approve", "s", "--arguments", "path")
+    text = await commands("approvals", "approve", "s", "1", "--arguments", "path")
     assert text.err.startswith("The arguments are not one JSON object")
-    wrong = await commands("approvals", "approve", "s", "--arguments", '{"file": "z"}')
+    wrong = await commands("approvals", "approve", "s", "1", "--arguments", '{"file": "z"}')
     assert (wrong.code, "do not fit its parameters" in wrong.err) == (2, True)
-    like = await commands("approvals", "approve", "s", "--like", "docs/*")
+    like = await commands("approvals", "approve", "s", "1", "--like", "docs/*")
     assert like.err == "--like 'docs/*' is not possible; write NAME=TEXT.\n"
-    unknown = await commands("approvals", "approve", "s", "--like", "file=docs/*")
+    unknown = await commands("approvals", "approve", "s", "1", "--like", "file=docs/*")
     assert unknown.err == (
         "The pattern names the argument 'file', which the call has not; its arguments are path.\n"
     )
@@ -114,7 +120,7 @@ async def test_in_a_chat_a_call_is_shown_and_decided_by_a_word(
     async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
         await terminal.shows(lambda lines: ">" in lines)
         terminal.type("/approve\r")
-        await terminal.shows(lambda lines: "No call waits for leave." in lines)
+        await terminal.shows(lambda lines: "No call of session s waits for leave." in lines)
         terminal.type("Write it.\r")
         await waits(runtime, "s")
         await asks(runtime, {"path": "a.txt"})
@@ -123,3 +129,38 @@ async def test_in_a_chat_a_call_is_shown_and_decided_by_a_word(
         await terminal.shows(lambda lines: any("need no further" in line for line in lines))
     await decided(runtime)
     await end(runtime)
+
+
+async def test_in_a_chat_one_of_several_calls_is_decided_by_its_number(
+    runtime: Runtime, commands: Commands
+) -> None:
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        terminal.type("Write them.\r")
+        await waits(runtime, "s")
+        await asks(runtime, {"path": "a.txt"}, {"path": "b.txt"})
+        await terminal.shows(lambda lines: "/approve 2." in " ".join(lines))
+        terminal.type("/approve\r")
+        await terminal.shows(lambda lines: any("has approvals 1, 2" in line for line in lines))
+        terminal.type("/deny 2 Not this one.\r")
+        await terminal.shows(lambda lines: "It does not run." in lines)
+        terminal.type("/approve 1\r")
+        await terminal.shows(lambda lines: "It runs." in lines)
+    await decided(runtime)
+    calls = await runtime.store.tool_calls(SessionKey("default", "s"), 1, 1)
+    assert [call.result is None for call in calls] == [True, False]
+    assert calls[1].result is not None
+    assert calls[1].result.text.endswith("a person denied it: Not this one.")
+    await end(runtime)
+
+
+async def test_in_a_chat_nobody_approves_a_call_that_was_not_shown(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await sent(runtime)
+    (asked,) = await asks(runtime, {"path": "a.txt"})
+    nobody: Any = None
+    conversation, said = _Conversation(nobody, "s", nobody), []
+    await conversation._decide(asked, "/approve", "", said.append)
+    assert said[:2] == ["Approval 1 of session s: write", "  path: a.txt"]
+    assert len(await runtime.store.approvals("default", "s")) == 1

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Number = Annotated[
+# Who approves names what was read: by now another call may be the only one that waits.
+Number = Annotated[int, typer.Argument(metavar="APPROVAL", help="Which, by its number.")]
+MaybeNumber = Annotated[
     int | None,
     typer.Argument(metavar="[APPROVAL]", help="Which; by default the one.", show_default=False),
 ]
@@ -56,7 +58,7 @@ def list_approvals(
 
 def approve(
     session: options.SessionName,
-    approval: Number = None,
+    approval: Number,
     always: Annotated[
         bool, typer.Option("--always", help="Let later calls of the tool in the session pass too.")
     ] = False,
@@ -88,7 +90,7 @@ def approve(
 
 def deny(
     session: options.SessionName,
-    approval: Number = None,
+    approval: MaybeNumber = None,
     reason: Annotated[str, typer.Option(help="Why; the model reads it.")] = "",
     port: options.Port = None,
     home: options.Home = None,
@@ -106,29 +108,13 @@ def _decide(
     home: Path | None,
     verdict_on: "Callable[[ApprovalView], Any]",
 ) -> None:
-    from everturn_workers.cli.deciding import told
+    from everturn_workers.cli.deciding import chosen, told
 
     async def done(client: "Client") -> str:
-        verdict = verdict_on(_chosen(session, approval, await client.approvals(session)))
+        verdict = verdict_on(chosen(await client.approvals(session), approval, session))
         return told(await client.answer_approval(session, verdict), verdict)
 
     typer.echo(_asked(done, port, home), err=True)
-
-
-def _chosen(session: str, approval: int | None, waiting: "list[ApprovalView]") -> "ApprovalView":
-    from everturn.errors import UsageError
-
-    if approval is None and len(waiting) == 1:
-        return waiting[0]
-    for one in waiting:
-        if one.approval == approval:
-            return one
-    numbers = ", ".join(str(one.approval) for one in reversed(waiting))
-    if not waiting:
-        raise UsageError(f"No call of session {session} waits for leave.")
-    if approval is None:
-        raise UsageError(f"Session {session} has approvals {numbers}; name one.")
-    raise UsageError(f"Approval {approval} of session {session} does not wait; {numbers} does.")
 
 
 def _pattern(like: list[str]) -> dict[str, str]:

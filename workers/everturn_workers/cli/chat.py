@@ -18,7 +18,7 @@ from everturn.inputs import checked_text
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
 from everturn_workers.cli.completing import Names
-from everturn_workers.cli.deciding import lines, told, verdict_from
+from everturn_workers.cli.deciding import chosen, lines, told, verdict_from
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -87,6 +87,7 @@ class _Conversation:
         self._session = session
         self._settings = settings
         self._agents: frozenset[str] = frozenset()
+        self._shown: set[int] = set()
         self.working = False
 
     async def names(self) -> dict[str, str]:
@@ -160,8 +161,8 @@ class _Conversation:
             await self._send(text, "steer" if self.working else "queue", say)
 
     async def _answer(self, command: str, rest: str, say: Callable[[str], None]) -> None:
-        """Answer the oldest call that waits for leave, else what the turn asks about a budget.
-        A turn never asks both at once."""
+        """Answer a call that waits for leave, else what the turn asks about a budget. A turn
+        never asks both at once."""
         waiting = await self._client.approvals(self._session)
         asked = (await self._client.session(self._session)).asked
         if command == "/raise" or (command == "/deny" and not waiting):
@@ -169,10 +170,12 @@ class _Conversation:
                 say("The turn asks nothing about a budget; 'everturn budget' raises one anyway.")
             else:
                 await self._answer_budget(asked[0], command, rest)
-        elif not waiting:
-            say("No call waits for leave.")
         else:
-            await self._decide(waiting[-1], command, rest, say)
+            number, _, reason = rest.partition(" ")
+            if not number.isdecimal():
+                number, reason = "", rest
+            named = int(number) if number else None
+            await self._decide(chosen(waiting, named, self._session), command, reason, say)
 
     async def _answer_budget(self, question: BudgetAskView, command: str, limit: str) -> None:
         """The page tells what became of it."""
@@ -183,16 +186,26 @@ class _Conversation:
         await self._client.answer_budget(self._session, verdict)
 
     async def _show_question(self, event: Event, say: Callable[[str], None]) -> None:
-        waiting = await self._client.approvals(self._session)
-        for asked in waiting:
+        for asked in await self._client.approvals(self._session):
             if asked.approval == event.body["approval"]:
-                for line in lines(asked):
-                    say(line)
-                say("/approve runs it, /always also those after it, /deny REASON does not.")
+                self._show(asked, say)
+
+    def _show(self, asked: ApprovalView, say: Callable[[str], None]) -> None:
+        self._shown.add(asked.approval)
+        for line in lines(asked):
+            say(line)
+        say(
+            "/approve runs it, /always also those after it, /deny REASON does not; where several"
+            f" wait, each by its number: /approve {asked.approval}."
+        )
 
     async def _decide(
         self, asked: ApprovalView, command: str, reason: str, say: Callable[[str], None]
     ) -> None:
+        if asked.approval not in self._shown and command != "/deny":
+            # It came while the person read another, and nobody approves what is not read.
+            self._show(asked, say)
+            return
         if command == "/deny":
             verdict = verdict_from(asked, "deny", reason=reason)
         else:

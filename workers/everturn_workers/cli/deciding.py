@@ -1,7 +1,7 @@
 """Showing a tool call that waits for leave, and asking the person at the terminal about it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -25,13 +25,30 @@ def lines(asked: ApprovalView) -> list[str]:
     shown = [f"Approval {asked.approval} of session {asked.session}: {asked.tool}"]
     for name, value in asked.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        shown.append(f"  {name}: {_cut(text, 2_000)}")
+        # Further lines are indented: what a model wrote must not look like ours.
+        first, *further = _cut(text, 2_000).splitlines() or [""]
+        shown += [f"  {name}: {first}", *(f"    {line}" for line in further)]
     if asked.preview is not None:
         preview = asked.preview.splitlines()
         shown += [f"  | {line}" for line in preview[:PREVIEW_LINES]]
         if len(preview) > PREVIEW_LINES:
             shown.append(f"  | ... {len(preview) - PREVIEW_LINES} more lines")
     return [printable(line) for line in shown]
+
+
+def chosen(asked: Sequence[ApprovalView], approval: int | None, session: str) -> ApprovalView:
+    """The question of that number, or the only one; UsageError where that is not clear."""
+    if approval is None and len(asked) == 1:
+        return asked[0]
+    for one in asked:
+        if one.approval == approval:
+            return one
+    if not asked:
+        raise UsageError(f"No call of session {session} waits for leave.")
+    numbers = ", ".join(str(one.approval) for one in reversed(asked))
+    if approval is None:
+        raise UsageError(f"Session {session} has approvals {numbers}; name one.")
+    raise UsageError(f"Approval {approval} of session {session} does not wait; {numbers} does.")
 
 
 def how_to_decide(asked: ApprovalView) -> str:
