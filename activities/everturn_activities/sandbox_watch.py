@@ -15,6 +15,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Fields of /proc/PID/stat, counted from behind the name, which may contain anything.
 _CPU, _THREADS, _RESIDENT = slice(11, 15), 17, 21
+_IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class SandboxWatch:
@@ -29,6 +30,8 @@ class SandboxWatch:
         self._working_dir = working_dir
         self._limits = limits
         self._proc: str | None = None
+        # The kernel counts as written what goes to a disk, and a folder in memory is none.
+        self._taken_before = _taken(working_dir) if _is_in_memory(working_dir) else None
 
     def exceeded(self) -> str | None:
         """The limit that is passed, as the end of a sentence, or None."""
@@ -38,7 +41,7 @@ class SandboxWatch:
         # The first is bwrap's own. To read about thousands takes longer than to make them.
         if len(pids) - 1 > limits.processes:
             return f"it had more than {limits.processes} processes"
-        seconds, threads, memory, written = 0.0, -1, 0, 0
+        seconds, threads, memory, written, handed = 0.0, -1, 0, 0, 0
         for pid in pids:
             fields = _read(f"{proc}/{pid}/stat").rpartition(")")[2].split()
             if len(fields) <= _RESIDENT:
@@ -46,7 +49,9 @@ class SandboxWatch:
             seconds += sum(int(field) for field in fields[_CPU]) / _TICKS
             threads += int(fields[_THREADS])
             memory += int(fields[_RESIDENT]) * _PAGE
-            written += _field(_read(f"{proc}/{pid}/io"), "write_bytes")
+            counts = _read(f"{proc}/{pid}/io")
+            written += _field(counts, "write_bytes")
+            handed += _field(counts, "wchar")
         if threads > limits.processes:
             return f"it had more than {limits.processes} processes and threads"
         if seconds > limits.cpu_seconds:
@@ -54,6 +59,8 @@ class SandboxWatch:
         # Pages that several share were counted several times.
         if memory > limits.memory_bytes and self._memory(pids) > limits.memory_bytes:
             return f"it used more than {_megabytes(limits.memory_bytes)} of memory"
+        if self._taken_before is not None:
+            written = min(handed, _taken(self._working_dir) - self._taken_before)
         if written > limits.disk_bytes:
             return f"it wrote more than {_megabytes(limits.disk_bytes)}"
         free = os.statvfs(self._working_dir)
@@ -78,6 +85,20 @@ class SandboxWatch:
                 if os.path.samefile(f"{child}/ns/pid", f"{proc}/1/ns/pid"):
                     self._proc = proc
         return self._proc
+
+
+def _is_in_memory(folder: Path) -> bool:
+    device = os.stat(folder).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = (line.split() for line in _read("/proc/self/mountinfo").splitlines())
+    kinds = {mount[mount.index("-") + 1] for mount in mounts if mount[2] == number}
+    return not kinds.isdisjoint(_IN_MEMORY)
+
+
+def _taken(folder: Path) -> int:
+    """Bytes of its file system that are in use, by whomever."""
+    space = os.statvfs(folder)
+    return (space.f_blocks - space.f_bfree) * space.f_frsize
 
 
 def _listed(folder: str) -> list[str]:

@@ -196,7 +196,8 @@ async def test_a_command_reaches_the_allowed_host_and_no_other(call, command, ar
         "python3 -c 'x = []\nwhile len(x) < 40: x.append(bytearray(16 << 20))'",
         "python3 -c 'import mmap, time; m = mmap.mmap(-1, 600 << 20)\n"
         "for i in range(0, 600 << 20, 4096): m[i] = 1\ntime.sleep(8)'",
-        "for i in $(seq 20); do head -c 8000000 /dev/zero > f$i; done; sleep 8",
+        # Slower than the watch looks: a quick disk would take as much between two looks.
+        "for i in $(seq 60); do head -c 8000000 /dev/zero > f$i; sleep 0.05; done; sleep 8",
         "head -c 100000000 /dev/zero > /tmp/x || head -c 100000000 /dev/zero > /dev/shm/x",
         "fallocate -l 2000000000 big",
         "(while :; do :; done) & (while :; do :; done) & wait",

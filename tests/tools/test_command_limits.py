@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,19 @@ async def test_a_command_ends_where_its_processes_pass_a_limit_together(
     assert result.text.startswith(
         f"The command was ended, because {sentence}. Its output until then:\nsaid\n"
     )
+
+
+@needs_sandbox
+async def test_what_is_written_to_a_folder_in_memory_is_counted_too(call):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        result = await call(
+            "run_command",
+            {"command": "for i in 1 2 3 4 5; do head -c 9000000 /dev/zero > $i; done; sleep 20"},
+            working_dir=Path(name),
+            command_limits=CommandLimits(disk_bytes=20 * MIB),
+        )
+
+    assert result.text.startswith("The command was ended, because it wrote more than 20 MiB.")
 
 
 @needs_sandbox
