@@ -156,6 +156,19 @@ async def test_each_AGENTS_md_down_to_the_working_folder_is_told_the_nearest_las
     assert [item["text"] for item in items] == ["Top.", "Shop.", "Till."]
 
 
+async def test_of_AGENTS_md_that_are_too_long_together_the_nearest_stay(ask, sources):
+    ask.write("AGENTS.md", "t" * 100_000)
+    ask.write("shop/AGENTS.md", "s" * 100_000)
+    ask.write("shop/till/AGENTS.md", "n" * 100_000)
+    ask.working_dir = ask.folder / "shop" / "till"
+
+    items = await ask(sources.agents_md)
+
+    assert paths(items) == ["shop/AGENTS.md", "shop/till/AGENTS.md"]
+    (warning,) = ask.warnings
+    assert "so AGENTS.md is left out" in warning
+
+
 async def test_outside_of_the_workspace_the_repositorys_own_come_after_the_workspaces(
     ask, sources, tmp_path
 ):

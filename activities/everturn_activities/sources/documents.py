@@ -48,12 +48,14 @@ class DocumentSources:
 
     async def agents_md(self, asked: Asked) -> Sequence[Item]:
         """Each AGENTS.md from the workspace down to the working folder, the nearest last;
-        `options.names` has other names for it, of which the first counts in a folder."""
+        `options.names` has other names for it, of which the first counts in a folder. Where they
+        are too long together, the nearest stay."""
         names = _texts_of(asked.layer.options.get("names", NESTED))
         found = nested.folders(asked.spec.workspace, asked.spec.working_dir)
         # Told as seen from the workspace, where the chain begins.
         places = Places(asked.spec.working_dir, asked.spec.workspace, str(self._home))
-        return await self._items([one for one in nested.files(found, names) if one], asked, places)
+        nearest_first = [one for one in reversed(nested.files(found, names)) if one]
+        return [*reversed(await self._items(nearest_first, asked, places))]
 
     async def files(self, asked: Asked) -> Sequence[Item]:
         """Every byte of the files that the agent, and `options.resources`, name by `file://`."""
@@ -120,9 +122,10 @@ def _bytes_max(asked: Asked) -> int:
 
 def _left_out(layer: str, beyond: Sequence[str], bytes_max: int) -> str:
     more = f" and {len(beyond) - _NAMED:,} more" if len(beyond) > _NAMED else ""
+    are = "is" if len(beyond) == 1 else "are"
     return (
         f"The files of layer {layer} have more than {bytes_max:,} bytes together, so"
-        f" {', '.join(beyond[:_NAMED])}{more} are left out; name fewer, or raise the layer's option"
+        f" {', '.join(beyond[:_NAMED])}{more} {are} left out; name fewer, or raise the layer's option"
         " bytes_max."
     )
 
