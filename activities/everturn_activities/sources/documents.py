@@ -125,8 +125,8 @@ def _left_out(layer: str, beyond: Sequence[str], bytes_max: int) -> str:
     are = "is" if len(beyond) == 1 else "are"
     return (
         f"The files of layer {layer} have more than {bytes_max:,} bytes together, so"
-        f" {', '.join(beyond[:_NAMED])}{more} {are} left out; name fewer, or raise the layer's option"
-        " bytes_max."
+        f" {', '.join(beyond[:_NAMED])}{more} {are} left out; name fewer, or raise the layer's"
+        " option bytes_max."
     )
 
 
