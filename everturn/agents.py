@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 
 from everturn.approvals import Approvals
 from everturn.budgets import Budget
+from everturn.folders import FolderKind
 from everturn.hooks import Hooks
 from everturn.hosts import Reach
 from everturn.memory import USER
@@ -96,7 +97,8 @@ class Agent(Frozen):
     `allowed_tools` are those that nobody is asked about: where they are named, a person decides
     about every call of another. `approvals` says more of that. `resources` are files that the model
     is told of: `file://` whole, `skill://` by their descriptions. `working_directory` is where
-    its tools work, if not in the session's folder: relative to that.
+    its tools work, if not in the session's folder: relative to that. `folder` says whether a
+    session that begins with it has a folder of its own.
     `allowed_hosts` are those that its tools may reach, and its commands; without it pages of
     every public host may be read, and commands have no network.
     Without `stream` a provider is asked for its reply in one piece.
@@ -142,6 +144,7 @@ class Agent(Frozen):
     resources: tuple[str, ...] = ()
     prompt_options: PromptOptions = PromptOptions()
     working_directory: str | None = None
+    folder: FolderKind | None = None
     allowed_hosts: tuple[str, ...] | None = None
     stream: bool = True
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)

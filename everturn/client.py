@@ -17,6 +17,7 @@ from everturn.approvals import ToolVerdict
 from everturn.budgets import BudgetVerdict
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
+from everturn.folders import FolderKind
 from everturn.inputs import checked_id
 from everturn.memory import FactScope
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
@@ -38,6 +39,7 @@ from everturn.views import (
     ContextView,
     FactPage,
     FactView,
+    FolderRemovedView,
     ImportedView,
     ImportMessages,
     KnowledgePage,
@@ -118,6 +120,7 @@ class Client:
         model: str | None = None,
         working_dir: str | None = None,
         user: str | None = None,
+        folder: FolderKind | None = None,
     ) -> SessionView:
         """A new session, or the one of this `id` where it exists already.
 
@@ -130,8 +133,16 @@ class Client:
             model=model,
             working_dir=working_dir,
             user=user,
+            folder=folder,
         )
         return await self._post("/v1/sessions", body, SessionView)
+
+    async def remove_folder(self, session: str, force: bool = False) -> FolderRemovedView:
+        """Remove the session's own folder; with `force` also where work would be lost with it."""
+        path = f"/v1/sessions/{_segment(session)}/folder"
+        params = {"force": str(force).lower()}
+        answer = await self._request("DELETE", path, params=params)
+        return FolderRemovedView.model_validate_json(answer.content)
 
     async def session(self, session: str) -> SessionView:
         return await self._get(f"/v1/sessions/{_segment(session)}", SessionView)

@@ -82,6 +82,10 @@ FAULT = "Fault"
 """By this name a workflow knows of an activity that fails again and again by a fault of ours."""
 
 
+UNUSABLE_FOLDER = "The session's own folder cannot be made."
+"""What a workflow may know of that; the outcome's reason is the whole sentence."""
+
+
 class ModelUnavailable(ModelError):
     """Carries how long the provider asked us to wait, in seconds, where it said so."""
 

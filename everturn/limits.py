@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from everturn.errors import UNUSABLE_FOLDER
 from everturn.session import Blocking, ContextHead, OutcomeKind, TurnHead
 
 
@@ -12,6 +13,7 @@ class Ended:
 
 
 CANCELLED = Ended("cancelled", "The turn was cancelled.")
+WITHOUT_FOLDER = Ended("failed", UNUSABLE_FOLDER)
 
 
 def fault(error: str) -> Ended:

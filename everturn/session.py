@@ -82,6 +82,7 @@ class TurnHead:
     that cannot be worked, in plain words. `recoveries` counts the replies in a row that were
     cut or empty; up to `recoveries_max` of them are followed by a nudge. `hooks_seconds` is how
     long the hooks may take that are to be run before the first step; 0 where none are.
+    `folder_due`: the session's own folder is to be made before all that.
     """
 
     tenant: str
@@ -96,6 +97,7 @@ class TurnHead:
     recoveries: int = 0
     recoveries_max: int = 3
     hooks_seconds: float = 0.0
+    folder_due: bool = False
 
     def after(self, reply: "StepHead") -> "TurnHead":
         return replace(
@@ -233,6 +235,23 @@ class Approved:
     wait_seconds: float | None = None
     denied: list[int] = field(default_factory=list)
     ends: bool = False
+
+
+@dataclass(frozen=True)
+class PrepareFolder:
+    """The session's own folder is to be made."""
+
+    tenant: str
+    session: str
+    turn: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class PreparedFolder:
+    """Whether the folder is there; why not stands in the store."""
+
+    ready: bool
 
 
 @dataclass(frozen=True)

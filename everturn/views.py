@@ -7,6 +7,7 @@ from pydantic import Field
 from everturn.approvals import ApprovalState, Decision
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
+from everturn.folders import FolderKind
 from everturn.memory import USER, FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, Message, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
@@ -139,6 +140,9 @@ class SessionView(Frozen):
     """Whose facts its turns read and keep."""
     imported: int = 0
     """Messages of the transcript that it began with, and that no turn worked."""
+    folder: FolderKind = "shared"
+    own_dir: str | None = None
+    """The folder, of that kind, in which it works in place of `working_dir`."""
 
 
 class StepView(Frozen):
@@ -285,7 +289,8 @@ class NewSession(Frozen):
     """Body of `POST /v1/sessions`; the same `id` again answers with the same session, and with
     409 where it names a setting that this session does not have.
 
-    `user` is whose facts its turns read and keep, by default the tenant's own.
+    `user` is whose facts its turns read and keep, by default the tenant's own. `folder` says
+    whether it works in that folder itself or in one of its own, by default as its agent does.
     """
 
     id: str | None = None
@@ -294,6 +299,15 @@ class NewSession(Frozen):
     model: str | None = None
     working_dir: str | None = None
     user: str | None = None
+    folder: FolderKind | None = None
+
+
+class FolderRemovedView(Frozen):
+    """Answer of `DELETE /v1/sessions/{id}/folder`. `branch` keeps the commits of a worktree that
+    had any of its own."""
+
+    path: str
+    branch: str | None = None
 
 
 class AgentView(Frozen):

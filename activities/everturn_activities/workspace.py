@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 
 from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, Project, ToolSpec, answering
 from everturn.errors import UnknownAgent, WorkspaceError
+from everturn.folders import FolderSettings
 from everturn.hooks import Hooks, together
 from everturn.hosts import Reach
 from everturn.memory import FactScope
@@ -107,6 +108,7 @@ class WorkspaceSettings(Frozen):
     memory: MemorySettings = MemorySettings()
     knowledge: KnowledgeSettings = KnowledgeSettings()
     hooks: Hooks = Hooks()
+    folders: FolderSettings = FolderSettings()
 
 
 @dataclass(frozen=True)
@@ -311,6 +313,11 @@ def inherited(given: dict[str, Any], model: ModelSettings, profile: Profile) -> 
     if "base_url" in given or ("base_url" not in values and "model" in given):
         values.pop("api_key_variable", None)
     return values | given
+
+
+def left_out_of_copies(workspace: str) -> tuple[str, ...]:
+    """What the workspace's settings leave out of a session's copy of its folder."""
+    return load(Path(workspace)).settings.folders.ignore
 
 
 def load(path: Path) -> Workspace:

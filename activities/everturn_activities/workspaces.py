@@ -7,6 +7,7 @@ from typing import Any
 
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.commands import NO_LIMITS_SET, CommandLimits
+from everturn.errors import WorkspaceError
 from everturn.hooks import Hook
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
@@ -19,6 +20,7 @@ from everturn_activities.code.presence import may_hold_code
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
+from everturn_activities.trust import resolved
 from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
 
 FRESH_SECONDS = 1.0
@@ -57,12 +59,17 @@ class Workspaces:
             # Without any place for skills, a tool that reads them has nothing to do.
             useless.add(SKILL)
         tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) not in useless)
-        if (len(tools), assignment.user, useful) == (len(spec.tools), spec.user, spec.useful):
+        working_dir = _own_place(spec, assignment)
+        if (len(tools), assignment.user, useful, working_dir) == (
+            *(len(spec.tools), spec.user, spec.useful, spec.working_dir),
+        ):
             return spec
-        asked = (spec.hash, assignment.user, useful, len(tools))
+        asked = (spec.hash, assignment.user, useful, len(tools), working_dir)
         made = self._made.get(asked)
         if made is None:
-            made = spec.but(tools=tools, user=assignment.user, useful=useful)
+            made = spec.but(
+                tools=tools, user=assignment.user, useful=useful, working_dir=working_dir
+            )
             self._made.put(asked, made)
         return made
 
@@ -159,6 +166,25 @@ class Workspaces:
         self, tool: Tool, spec: ToolSpec, arguments: dict[str, Any], context: ToolContext
     ) -> str | None:
         return await preview_call(tool, spec, arguments, _given(spec, context))
+
+
+def _own_place(spec: AgentSpec, assignment: Assignment) -> str:
+    """Where the agent works in a session that has a folder of its own, or just in `spec`'s."""
+    if assignment.own_dir is None:
+        return spec.working_dir
+    if not assignment.folder_due and not Path(assignment.own_dir).is_dir():
+        raise WorkspaceError(
+            f"The session's own folder {assignment.own_dir} is gone; 'everturn folders remove"
+            " SESSION' forgets it, and the session's next turn makes another."
+        )
+    source, place = resolved(Path(assignment.working_dir)), Path(spec.working_dir)
+    if not place.is_relative_to(source):
+        raise WorkspaceError(
+            f"Agent {spec.agent.name!r} works in {place}, outside of {source}, of which the session"
+            " has a folder of its own; open a session with the folder 'shared', or mend the"
+            " agent's working_directory."
+        )
+    return str(Path(assignment.own_dir, place.relative_to(source)))
 
 
 def _protected(spec: AgentSpec, working_dir: Path) -> tuple[Path, ...]:

@@ -18,7 +18,7 @@ from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.discreet import log_to_stderr
 from everturn_workers.doors.guard import Guard, demand_key
-from everturn_workers.doors.parts import Check, Parts, authorize
+from everturn_workers.doors.parts import Check, Checked, Parts, authorize
 from everturn_workers.doors.problems import problem, tell_problems
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
@@ -121,7 +121,7 @@ async def _store_waits(store: Store, request: Request) -> str | None:
     return None
 
 
-def check(workspace: Path, agent: str | None, model: str | None) -> Path:
+def check(workspace: Path, agent: str | None, model: str | None) -> Checked:
     """Whether turns can be worked so, by the files of the workspace; see `Check`."""
     from everturn_activities.gateways.choose import check_model
     from everturn_activities.workspace import load
@@ -130,7 +130,7 @@ def check(workspace: Path, agent: str | None, model: str | None) -> Path:
     spec = loaded.spec(agent, model)
     if spec.agent.base_url is None:
         check_model(spec.agent.model)
-    return loaded.working_dir
+    return Checked(loaded.working_dir, spec.agent.folder or loaded.settings.folders.kind)
 
 
 def build(settings: Settings, runtime: Runtime, waker: TemporalWaker) -> FastAPI:

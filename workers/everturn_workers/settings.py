@@ -19,6 +19,7 @@ from pydantic_settings import (
 
 from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.errors import UsageError
+from everturn.folders import FolderKind
 from everturn_activities.governor.limits import ProviderLimits
 
 PORT = 7430
@@ -54,6 +55,7 @@ class Settings(BaseSettings):
     model: str | None = None
     session: str | None = None
     user: str | None = None
+    folder: FolderKind | None = None
     placement: Literal["auto", "inline", "queued"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     unsafe_commands: bool = False

@@ -26,6 +26,7 @@ from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
 from everturn_activities.consolidation import ConsolidationActivities
 from everturn_activities.flights import CancelWatch
+from everturn_activities.folders import FolderActivities
 from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways, secrets_of
 from everturn_activities.gathering import Gatherer
@@ -43,6 +44,7 @@ from everturn_activities.sources.skills import SkillSources
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
+from everturn_activities.workspace import left_out_of_copies
 from everturn_workers.discreet import Discreet, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
@@ -162,6 +164,7 @@ async def running_worker(
                     work.tools.run_tools,
                     work.tools.ask_approvals,
                     work.hooks.run_hooks,
+                    work.folders.prepare_folder,
                 ],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
@@ -206,6 +209,7 @@ class _Activities:
     consolidations: ConsolidationActivities
     tools: ToolActivities
     hooks: HookActivities
+    folders: FolderActivities
 
 
 def _activities(
@@ -265,7 +269,8 @@ def _activities(
         instance,
     )
     hooks = HookActivities(runtime.store, toolbox.run_hook, watch, instance, lives)
-    return _Activities(turns, steps, models, compactions, consolidations, tools, hooks)
+    folders = FolderActivities(runtime.store, settings.home, watch, left_out_of_copies)
+    return _Activities(turns, steps, models, compactions, consolidations, tools, hooks, folders)
 
 
 async def _shut_down(*workers: Worker) -> None:

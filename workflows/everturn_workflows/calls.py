@@ -21,6 +21,8 @@ with workflow.unsafe.imports_passed_through():
         Finished,
         FinishTurn,
         InboxHead,
+        PreparedFolder,
+        PrepareFolder,
         PrepareStep,
         RunHooks,
         RunTools,
@@ -31,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
+    from everturn_activities.folders import FolderActivities
     from everturn_activities.hooks import HookActivities
     from everturn_activities.model import ModelActivities
     from everturn_activities.step import StepActivities
@@ -72,6 +75,9 @@ TOOL_MARGIN_SECONDS = 30.0
 
 # 128 calls of a step at 10 s a preview.
 PREVIEWS_SECONDS = timedelta(minutes=25)
+
+# A whole disk can be copied meanwhile.
+FOLDER_SECONDS = timedelta(hours=2)
 
 HEARTBEAT_SECONDS = timedelta(seconds=5)
 
@@ -205,6 +211,20 @@ def ask_approvals(turn: TurnHead, step: int) -> "workflow.ActivityHandle[Approve
 async def check_approvals(turn: TurnHead, step: int) -> Approved:
     return await workflow.execute_local_activity_method(
         ToolActivities.check_approvals, _tools(turn, step, []), **_stored()
+    )
+
+
+def prepare_folder(turn: TurnHead) -> "workflow.ActivityHandle[PreparedFolder]":
+    """Start making the session's own folder."""
+    return workflow.start_activity_method(
+        FolderActivities.prepare_folder,
+        PrepareFolder(turn.tenant, turn.session, turn.turn, turn.epoch),
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=FOLDER_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=TOOL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=turn.tenant),
     )
 
 

@@ -39,6 +39,10 @@ class TurnLoop:
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
         begun_at, waited = self.turn.step, False
+        if self.turn.folder_due and limits.ended(self.turn) is None:
+            made = (await self._attend([calls.prepare_folder(self.turn)]))[0]
+            if made is not None and not made.ready:
+                return limits.WITHOUT_FOLDER
         if self.turn.hooks_seconds and limits.ended(self.turn) is None:
             await self._attend([calls.run_hooks(self.turn)])
         while (ended := limits.ended(self.turn)) is None:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -93,6 +93,14 @@ def _rules(folder: Path) -> GitIgnoreSpec | None:
         return GitIgnoreSpec.from_lines(file.read_text("utf-8", "replace").splitlines())
     except (OSError, ValueError):
         return None
+
+
+def ignoring(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether lines as in a .gitignore leave a path out; that of a folder ends in a slash."""
+    if not patterns:
+        return lambda path: False
+    spec = GitIgnoreSpec.from_lines(patterns)
+    return lambda path: bool(spec.check_file(path).include)
 
 
 def _ignored(rules: list[tuple[str, GitIgnoreSpec]], path: str) -> bool:

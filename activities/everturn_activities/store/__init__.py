@@ -17,6 +17,7 @@ from everturn.context.cuts import Cut, Extent
 from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
+from everturn.folders import FolderKind
 from everturn.hooks import Hook
 from everturn.memory import USER
 from everturn.messages import (
@@ -63,13 +64,16 @@ from everturn_activities.gateways import Usage
 @dataclass(frozen=True)
 class SessionSettings:
     """What a session is created with. `agent` and `model` are defaults for its messages; `user`
-    is whose facts its turns read and keep."""
+    is whose facts its turns read and keep. `own_dir` is the folder, of that kind, in which it
+    works in place of `working_dir`."""
 
     workspace: str
     working_dir: str
     agent: str = "default"
     model: str | None = None
     user: str = USER
+    folder: FolderKind = "shared"
+    own_dir: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,11 @@ class Assignment:
 
     useful: tuple[str, ...] | None = None
     """Tools that the session's turns have had as far as they are useful; None before the first."""
+
+    own_dir: str | None = None
+    """The folder in which it works in place of `working_dir`."""
+    folder_due: bool = False
+    """Whether that is still to be made."""
 
 
 @dataclass(frozen=True)
@@ -299,6 +308,18 @@ class HookEnd:
     exit_code: int | None
     output: str
     problem: str | None = None
+
+
+@dataclass(frozen=True)
+class SessionFolder:
+    """Where a session works: `own_dir`, of that kind, in place of `working_dir`, or there itself
+    where it is None. `due`: it is still to be made."""
+
+    workspace: str
+    working_dir: str
+    kind: FolderKind
+    own_dir: str | None
+    due: bool
 
 
 @dataclass(frozen=True)
@@ -513,6 +534,18 @@ class Store(Protocol):
     async def complete_hook(self, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None: ...
     async def hook_outputs(self, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:
         """What the hooks printed that succeeded in this session, empty for the others."""
+        ...
+
+    # Working folders.
+    async def folder(self, key: SessionKey) -> SessionFolder: ...
+    async def folder_made(self, key: SessionKey, turn: int, epoch: int) -> None: ...
+    async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
+        """Record why the session's own folder cannot be made: the turn ends with that."""
+        ...
+
+    async def release_folder(self, key: SessionKey) -> SessionFolder:
+        """The folder, to be removed: the next turn makes it anew. UsageError while a turn is
+        open or waits, or where the session has none."""
         ...
 
     # What dead workers left.

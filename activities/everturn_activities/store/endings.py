@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
-from everturn.errors import StaleHost
+from everturn.errors import UNUSABLE_FOLDER, StaleHost
 from everturn.events import Draft
 from everturn.messages import message_from_json
 from everturn.session import Finished, FinishTurn, SessionKey
@@ -11,6 +11,7 @@ from everturn.tools import RESPONSE
 from everturn_activities.store import (
     approvals,
     asks,
+    folders,
     inbox,
     ledger,
     memories,
@@ -106,6 +107,8 @@ def _record_outcome(
     if reason == UNUSABLE_SETTINGS:
         spec = AgentSpec.model_validate_json(SPEC.scalar(connection, {"of_hash": spec_hash}))
         reason = spec.settings_error
+    if reason == UNUSABLE_FOLDER:
+        reason = folders.problem(connection, session.sid)
     if outcome == "ended_by_denial":
         reason = approvals.why_ended(connection, session.sid, request.turn)
     if reason is None and outcome == "model_failed":

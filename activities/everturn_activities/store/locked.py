@@ -51,6 +51,7 @@ _COUNTERS = (
     "event_epoch",
     "event_seq",
     "budgeted",
+    "folder_due",
     "title",
     "useful",
 )
@@ -85,6 +86,7 @@ class LockedSession:
     event_epoch: int
     event_seq: int
     budgeted: int
+    folder_due: int
     title: str
     useful: str | None
 

@@ -108,6 +108,8 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         model=row.model,
         workspace=row.workspace,
         working_dir=row.working_dir,
+        folder=row.folder,
+        own_dir=row.own_dir,
         user=row.user,
         imported=row.imported,
         status=status,
@@ -260,6 +262,8 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         )
         is not None,
         useful=None if row.useful is None else tuple(row.useful.split()),
+        own_dir=row.own_dir,
+        folder_due=bool(row.folder_due),
     )
 
 

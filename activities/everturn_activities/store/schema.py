@@ -40,6 +40,11 @@ sessions = sa.Table(
     sa.Column("model", sa.Text),
     sa.Column("workspace", sa.Text, nullable=False),
     sa.Column("working_dir", sa.Text, nullable=False),
+    # Whether its turns work in that folder, and which own one is in its place where not.
+    sa.Column("folder", sa.Text, nullable=False, default="shared"),
+    sa.Column("own_dir", sa.Text),
+    # Why the own one could not be made when that was tried last.
+    sa.Column("folder_problem", sa.Text),
     # Whose facts its turns read and keep.
     sa.Column("user", sa.Text, nullable=False, default=USER),
     # Tools that its turns have as far as they are useful, once the first has begun.
@@ -73,6 +78,8 @@ sessions = sa.Table(
     sa.Column("event_seq", sa.Integer, nullable=False, default=0),
     # An account limits it: its calls are reserved and settled.
     sa.Column("budgeted", sa.Integer, nullable=False, default=0),
+    # The own folder is still to be made.
+    sa.Column("folder_due", sa.Integer, nullable=False, default=0),
     sa.UniqueConstraint("tenant", "id"),
     sa.Index(None, "wake_at"),
     sa.Index(None, "open_turn"),

@@ -65,6 +65,7 @@ from everturn_activities.store import (
     Idle,
     Inbound,
     Question,
+    SessionFolder,
     SessionSettings,
     Snapshot,
     SpecNeeded,
@@ -84,6 +85,7 @@ from everturn_activities.store import (
     contexts,
     cuts,
     endings,
+    folders,
     hook_runs,
     imports,
     inbox,
@@ -152,6 +154,9 @@ class SqlStore:
                         "workspace": settings.workspace,
                         "working_dir": settings.working_dir,
                         "user": settings.user,
+                        "folder": settings.folder,
+                        "own_dir": settings.own_dir,
+                        "folder_due": int(settings.own_dir is not None),
                     },
                 )
             return reads.session(tx.connection, key)
@@ -581,6 +586,20 @@ class SqlStore:
         return await self._database.read(
             lambda connection: hook_runs.outputs(connection, key, hooks)
         )
+
+    # Working folders.
+
+    async def folder(self, key: SessionKey) -> SessionFolder:
+        return await self._database.read(lambda connection: folders.of(connection, key))
+
+    async def folder_made(self, key: SessionKey, turn: int, epoch: int) -> None:
+        await self._database.write(lambda tx: folders.made(tx, key, turn, epoch))
+
+    async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
+        await self._database.write(lambda tx: folders.failed(tx, key, turn, epoch, problem))
+
+    async def release_folder(self, key: SessionKey) -> SessionFolder:
+        return await self._database.write(lambda tx: folders.release(tx, key))
 
     # What dead workers left.
 

@@ -12,6 +12,7 @@ from everturn_workers.cli import (
     approvals,
     budgets,
     context,
+    folders,
     knowledge,
     memory,
     processes,
@@ -47,6 +48,7 @@ budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)
 knowledge.add_to(app)
+folders.add_to(app)
 
 
 def main() -> NoReturn:

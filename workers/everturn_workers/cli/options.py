@@ -1,7 +1,7 @@
 """The flags that many commands share; each has its `EVERTURN_*` variable."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,6 +29,13 @@ Continue = Annotated[
 User = Annotated[
     str | None,
     typer.Option(help="Whose facts a new session reads and keeps. [EVERTURN_USER]"),
+]
+Folder = Annotated[
+    Literal["shared", "worktree", "copy"] | None,
+    typer.Option(
+        help="Where a new session works: in the folder itself, a git worktree, or a copy of it."
+        " [EVERTURN_FOLDER]"
+    ),
 ]
 Port = Annotated[int | None, typer.Option(help="Port of the API. [EVERTURN_PORT]")]
 Home = Annotated[Path | None, typer.Option(help="Folder of the data. [EVERTURN_HOME]")]

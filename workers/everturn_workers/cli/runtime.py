@@ -83,7 +83,7 @@ async def opened(
         else:
             if settings.workspace is not None:
                 demand_same(known, workspace=str(workspace_of(settings, Path.cwd())))
-            demand_same(known, user=settings.user)
+            demand_same(known, user=settings.user, folder=settings.folder)
             use(settings.home, known.id)
             return known
     made = await client.create_session(
@@ -92,6 +92,7 @@ async def opened(
         agent=settings.agent,
         model=settings.model,
         user=settings.user,
+        folder=settings.folder,
     )
     use(settings.home, made.id)
     return made

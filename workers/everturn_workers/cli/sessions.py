@@ -69,6 +69,8 @@ def show_session(
         print_json({**view.model_dump(), "turns": [turn.model_dump() for turn in turns]})
     else:
         print_table(_sessions_table((view,)))
+        if view.own_dir is not None:
+            typer.echo(f"It works in {view.own_dir}, a {view.folder} of {view.working_dir}.")
         if view.imported:
             typer.echo(
                 f"It began with {view.imported} imported messages;"

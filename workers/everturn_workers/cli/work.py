@@ -38,6 +38,7 @@ def run(
     session: options.Session = None,
     go_on: options.Continue = False,
     user: options.User = None,
+    folder: options.Folder = None,
     port: options.Port = None,
     home: options.Home = None,
     json: options.Json = False,
@@ -53,6 +54,7 @@ def run(
         model=model,
         session=session,
         user=user,
+        folder=folder,
         port=port,
         home=home,
     )
@@ -115,6 +117,7 @@ def chat(
     session: options.Session = None,
     go_on: options.Continue = False,
     user: options.User = None,
+    folder: options.Folder = None,
     port: options.Port = None,
     home: options.Home = None,
 ) -> None:
@@ -131,6 +134,7 @@ def chat(
         model=model,
         session=session,
         user=user,
+        folder=folder,
         port=port,
         home=home,
     )

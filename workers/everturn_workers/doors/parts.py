@@ -9,6 +9,7 @@ from fastapi import Path as InPath
 from fastapi import Request
 
 from everturn.errors import UnknownSession, UsageError
+from everturn.folders import FolderKind
 from everturn.inputs import checked_id
 from everturn.session import SessionKey
 from everturn_activities.event_log import EventLog
@@ -20,8 +21,18 @@ from everturn_workers.front import Front
 from everturn_workers.invocations import Invocations
 from everturn_workers.settings import Settings
 
-Check = Callable[[Path, str | None, str | None], Path]
-"""`(workspace, agent, model)` to the folder that the workspace's tools work in.
+
+@dataclass(frozen=True)
+class Checked:
+    """The folder that a workspace's tools work in, and whether sessions of the agent have one of
+    their own."""
+
+    working_dir: Path
+    folder: FolderKind | None = None
+
+
+Check = Callable[[Path, str | None, str | None], Checked]
+"""`(workspace, agent, model)` to what holds for a session of theirs.
 
 Raises WorkspaceError, UnknownAgent or UnknownModel where a turn could not be worked so.
 """

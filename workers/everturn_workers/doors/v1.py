@@ -44,9 +44,11 @@ from everturn.views import (
     UsageBy,
     UsagePage,
 )
+from everturn_activities.own_folders import own_path
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.usage import start_of
 from everturn_workers.doors.approvals import add_approvals
+from everturn_workers.doors.folders import add_folders
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
@@ -56,7 +58,7 @@ from everturn_workers.roster import roster
 EVENTS_PAGE = 1000
 _NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
 
-_SETTINGS = {"workspace", "agent", "model", "working_dir", "user"}
+_SETTINGS = {"workspace", "agent", "model", "working_dir", "user", "folder"}
 
 
 class _StrictRequest(Request):
@@ -90,6 +92,7 @@ def router(parts: Parts) -> APIRouter:
         _budgets,
         _compactions,
         add_approvals,
+        add_folders,
         add_memory,
         add_knowledge,
     ):
@@ -103,8 +106,9 @@ def _sessions(routes: APIRouter, parts: Parts) -> None:
     @routes.post("/sessions", status_code=201)
     async def create_session(request: Request, body: NewSession) -> SessionView:
         name = secrets.token_hex(8) if body.id is None else checked_id(body.id, "session id")
-        settings = await asyncio.to_thread(_session_settings, parts, body)
-        view = await store.create_session(SessionKey(authorize(request), name), settings)
+        key = SessionKey(authorize(request), name)
+        settings = await asyncio.to_thread(_session_settings, parts, body, key)
+        view = await store.create_session(key, settings)
         # Of one that exists, only what this request names must be as it says.
         named = body.model_dump(include=_SETTINGS, exclude_none=True)
         demand_same(view, **{setting: getattr(settings, setting) for setting in named})
@@ -319,7 +323,7 @@ def _compactions(routes: APIRouter, parts: Parts) -> None:
         return CompactionUndoneView(first=undone.first, last=undone.last)
 
 
-def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
+def _session_settings(parts: Parts, body: NewSession, key: SessionKey) -> SessionSettings:
     """What a session is created with, each part checked. Reads files."""
     named = body.workspace or parts.settings.workspace
     if named is None:
@@ -330,15 +334,20 @@ def _session_settings(parts: Parts, body: NewSession) -> SessionSettings:
     workspace = folder("workspace", Path(named))
     agent = body.agent or parts.settings.agent
     model = body.model or parts.settings.model
-    working_dir = parts.check(workspace, agent, model)
+    checked = parts.check(workspace, agent, model)
+    working_dir = checked.working_dir
+    kind = body.folder or checked.folder or parts.settings.folder or "shared"
     if body.working_dir is not None:
         working_dir = folder("working_dir", Path(body.working_dir))
+    own_dir = own_path(parts.settings.home, key, kind, working_dir)
     return SessionSettings(
         workspace=str(workspace),
         working_dir=str(working_dir),
         agent=agent or "default",
         model=model,
         user=USER if body.user is None else checked_id(body.user, "user"),
+        folder=kind,
+        own_dir=None if own_dir is None else str(own_dir),
     )
 
 

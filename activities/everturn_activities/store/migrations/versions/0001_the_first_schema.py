@@ -153,6 +153,9 @@ def upgrade() -> None:
         sa.Column("model", sa.Text(), nullable=True),
         sa.Column("workspace", sa.Text(), nullable=False),
         sa.Column("working_dir", sa.Text(), nullable=False),
+        sa.Column("folder", sa.Text(), nullable=False),
+        sa.Column("own_dir", sa.Text(), nullable=True),
+        sa.Column("folder_problem", sa.Text(), nullable=True),
         sa.Column("user", sa.Text(), nullable=False),
         sa.Column("useful", sa.Text(), nullable=True),
         sa.Column("turn", sa.Integer(), nullable=False),
@@ -176,6 +179,7 @@ def upgrade() -> None:
         sa.Column("event_epoch", sa.Integer(), nullable=False),
         sa.Column("event_seq", sa.Integer(), nullable=False),
         sa.Column("budgeted", sa.Integer(), nullable=False),
+        sa.Column("folder_due", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
         sa.UniqueConstraint("tenant", "id", name=op.f("uq_sessions_tenant_id")),
     )

@@ -1,0 +1,71 @@
+"""Which folder a session works in, and whether that is made."""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from everturn.errors import UnknownSession, UsageError
+from everturn.session import SessionKey
+from everturn_activities.store import SessionFolder, inbox, schema
+from everturn_activities.store.database import Tx
+from everturn_activities.store.locked import LockedSession, unknown
+from everturn_activities.store.statement import Statement
+
+_s = schema.sessions
+_FOLDER = Statement(
+    sa.select(_s.c.workspace, _s.c.working_dir, _s.c.folder, _s.c.own_dir, _s.c.folder_due).where(
+        _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
+    )
+)
+_of_sid = _s.c.sid == sa.bindparam("of_sid")
+_PROBLEM = Statement(sa.select(_s.c.folder_problem).where(_of_sid))
+_SET_PROBLEM = Statement(
+    sa.update(_s).where(_of_sid).values(folder_problem=sa.bindparam("problem"))
+)
+
+
+def of(connection: sa.Connection, key: SessionKey) -> SessionFolder:
+    found: Any = _FOLDER.first(connection, {"of_tenant": key.tenant, "of_id": key.session})
+    if found is None:
+        raise UnknownSession(unknown(key))
+    workspace, working_dir, kind, own_dir, due = found
+    return SessionFolder(workspace, working_dir, kind, own_dir, bool(due))
+
+
+def made(tx: Tx, key: SessionKey, turn: int, epoch: int) -> None:
+    session = LockedSession(tx, key)
+    session.demand_host(turn, epoch)
+    session.folder_due = 0
+    _SET_PROBLEM.run(tx.connection, {"of_sid": session.sid, "problem": None})
+    session.save()
+
+
+def failed(tx: Tx, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
+    session = LockedSession(tx, key)
+    session.demand_host(turn, epoch)
+    _SET_PROBLEM.run(tx.connection, {"of_sid": session.sid, "problem": problem})
+
+
+def problem(connection: sa.Connection, sid: int) -> str | None:
+    said: str | None = _PROBLEM.scalar(connection, {"of_sid": sid})
+    return said
+
+
+def release(tx: Tx, key: SessionKey) -> SessionFolder:
+    session = LockedSession(tx, key)
+    folder = of(tx.connection, key)
+    if folder.own_dir is None:
+        raise UsageError(
+            f"Session {key.session!r} works in {folder.working_dir}, which is not its own, so it"
+            " is not removed."
+        )
+    if session.open_turn is not None or any(
+        row["kind"] == "message" for row in inbox.waiting(session)
+    ):
+        raise UsageError(
+            f"Session {key.session!r} works in its folder; cancel it with 'everturn cancel"
+            f" {key.session}', or wait for its end."
+        )
+    session.folder_due = 1
+    session.save()
+    return folder
