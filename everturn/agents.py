@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, field_validator, model_validator
 from everturn.approvals import Approvals
 from everturn.budgets import Budget
 from everturn.folders import FolderKind
-from everturn.hooks import Hooks
+from everturn.hooks import Hooks, ToolHook, of_tool
 from everturn.hosts import Reach
 from everturn.memory import USER
 from everturn.messages import Frozen
@@ -319,6 +319,13 @@ class AgentSpec(Frozen):
             return True
         allowed = self.agent.allowed_tools
         return tool.requires_approval if allowed is None else names.isdisjoint(allowed)
+
+    def hooks_before(self, tool: ToolSpec) -> tuple[ToolHook, ...]:
+        """Those that may keep a call of the tool from running."""
+        return of_tool(self.agent.hooks.pre_tool_use, (tool.name, tool.runs or tool.name))
+
+    def hooks_after(self, tool: ToolSpec) -> tuple[ToolHook, ...]:
+        return of_tool(self.agent.hooks.post_tool_use, (tool.name, tool.runs or tool.name))
 
     @cached_property
     def changing(self) -> frozenset[str]:

@@ -25,6 +25,8 @@ EventType = Literal[
     "budget_answered",  # approval, verdict, text, too_late
     "approval_asked",  # approval, call_id, index, name, arguments, preview, digest, expires_at
     "approval_answered",  # approval, verdict, state, text, too_late
+    # moment, hook, call_id, index, name, exit_code, blocked, text, duration_seconds
+    "hook_finished",
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last

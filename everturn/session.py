@@ -115,7 +115,9 @@ class TurnHead:
 @dataclass(frozen=True)
 class ToolHead:
     """A tool call of a step: which, under which placement, for how many seconds at most, and
-    after which delay. `asks`: a person decides before it runs."""
+    after which delay. `asks`: a person decides before it runs. `before_seconds` is how long the
+    hooks may take that may keep it from running, `after_seconds` those that run after it; 0
+    where there are none."""
 
     index: int
     name: str
@@ -123,6 +125,13 @@ class ToolHead:
     timeout_seconds: float
     delay_seconds: float = 0.0
     asks: bool = False
+    before_seconds: float = 0.0
+    after_seconds: float = 0.0
+
+    @property
+    def alone(self) -> bool:
+        """Whether nothing comes before or after it."""
+        return not (self.asks or self.before_seconds or self.after_seconds)
 
 
 @dataclass(frozen=True)
@@ -252,6 +261,14 @@ class PreparedFolder:
     """Whether the folder is there; why not stands in the store."""
 
     ready: bool
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Which calls of a step are answered once hooks were asked, by one that refused it or
+    before: they are not run."""
+
+    answered: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

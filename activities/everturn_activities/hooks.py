@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
 
 from temporalio import activity
 
 from everturn.agents import AgentSpec
 from everturn.errors import OwnerAlive, ToolFailed, TurnCancelled
+from everturn.events import Draft
 from everturn.hooks import Hook
 from everturn.session import RunHooks, SessionKey
 from everturn_activities.calling import caller
@@ -26,8 +28,21 @@ CUT_OFF = (
 )
 CANCELLED = "The hook {hook} was ended with its turn. It is not run again in this session."
 
-Command = Callable[[AgentSpec, Hook], Awaitable[tuple[int, str]]]
-"""Runs a hook for an agent: its exit code and output. Raises ToolFailed where it cannot."""
+
+class HookRan(NamedTuple):
+    """A hook's exit code, and what it wrote; `errors` is its stderr where that is kept apart."""
+
+    code: int
+    output: str
+    errors: str = ""
+
+
+class Command(Protocol):
+    """Runs a hook for an agent. Raises ToolFailed where it cannot."""
+
+    def __call__(
+        self, spec: AgentSpec, hook: Hook, stdin: bytes | None = None, /
+    ) -> Awaitable[HookRan]: ...
 
 
 class HookActivities:
@@ -54,40 +69,54 @@ class HookActivities:
             await self._flights.join(call, lambda: self._run_all(request))
 
     async def _run_all(self, request: RunHooks) -> None:
-        key = SessionKey(request.tenant, request.session)
-        spec = await self._store.spec(key, request.turn)
+        key, turn = SessionKey(request.tenant, request.session), request.turn
+        spec = await self._store.spec(key, turn)
         for hook in spec.agent.hooks.agent_spawn:
             begun = await self._store.begin_hook(
-                key, request.turn, request.epoch, hook, caller(self._worker)
+                key, turn, request.epoch, hook, caller(self._worker)
             )
-            if begun is None:
+            if isinstance(begun, HookEnd):
                 continue
             if isinstance(begun, HookInterrupted):
-                end = self._resolved(hook, begun)
+                demand_over(hook, begun, self._worker, self._is_alive)
+                end = HookEnd(None, "", CUT_OFF.format(hook=hook.shown))
             else:
-                end = await self._end_of(key, request.turn, spec, hook)
-            await self._store.complete_hook(key, request.turn, hook, end)
+                end = await self._end_of(key, turn, spec, hook)
+            await self._store.complete_hook(key, turn, hook, end, told=_told(turn, hook, end))
 
     async def _end_of(self, key: SessionKey, turn: int, spec: AgentSpec, hook: Hook) -> HookEnd:
         try:
-            running = self._command(spec, hook)
-            code, output = await self._watch.guard(key, turn, running)
+            ran = await self._watch.guard(key, turn, self._command(spec, hook))
         except ToolFailed as error:
-            reason = str(error).partition(f" {UNTIL_THEN}")[0]
-            return HookEnd(None, "", NOT_RUN.format(hook=hook.shown, reason=reason))
+            return HookEnd(None, "", not_run(hook, error))
         except TurnCancelled:
             return HookEnd(None, "", CANCELLED.format(hook=hook.shown))
-        if code != 0:
-            return HookEnd(code, output, FAILED.format(hook=hook.shown, code=code))
-        return HookEnd(code, output)
+        if ran.code != 0:
+            return HookEnd(ran.code, ran.output, FAILED.format(hook=hook.shown, code=ran.code))
+        return HookEnd(ran.code, ran.output)
 
-    def _resolved(self, hook: Hook, begun: HookInterrupted) -> HookEnd:
-        """What is known of a hook that another execution began and did not end."""
-        elapsed = time.time() - begun.started_at
-        if (
-            begun.worker != self._worker
-            and elapsed < hook.timeout_seconds + OWNER_GRACE_SECONDS
-            and self._is_alive(begun.worker)
-        ):
-            raise OwnerAlive(f"A hook is under way in worker {begun.worker}.")
-        return HookEnd(None, "", CUT_OFF.format(hook=hook.shown))
+
+def demand_over(
+    hook: Hook, begun: HookInterrupted, worker: str, is_alive: Callable[[str], bool]
+) -> None:
+    """Raise OwnerAlive while the execution that began the hook may still report."""
+    elapsed = time.time() - begun.started_at
+    if (
+        begun.worker != worker
+        and elapsed < hook.timeout_seconds + OWNER_GRACE_SECONDS
+        and is_alive(begun.worker)
+    ):
+        raise OwnerAlive(f"A hook is under way in worker {begun.worker}.")
+
+
+def not_run(hook: Hook, error: ToolFailed) -> str:
+    """Why a hook did not come to its end, without what it printed."""
+    reason = str(error).partition(f" {UNTIL_THEN}")[0]
+    return NOT_RUN.format(hook=hook.shown, reason=reason)
+
+
+def _told(turn: int, hook: Hook, end: HookEnd) -> Draft | None:
+    if end.problem is None:
+        return None
+    name = f"turn/{turn}/hook/{hook.digest[:16]}"
+    return Draft(id=name, type="status", turn=turn, body={"text": end.problem})

@@ -14,6 +14,7 @@ from everturn.context.compose import Context, compose
 from everturn.context.thoughts import thought_by
 from everturn.context.window import Frame
 from everturn.errors import Fenced, StaleHost, TurnCancelled
+from everturn.hooks import seconds_of
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn_activities import recovery
@@ -256,6 +257,8 @@ class ModelActivities:
                     placement=await self._placements.of_tool(tool),
                     timeout_seconds=tool.timeout_seconds if tool is not None else 1.0,
                     asks=tool is not None and spec.asks_about(tool),
+                    before_seconds=seconds_of(spec.hooks_before(tool)) if tool else 0.0,
+                    after_seconds=seconds_of(spec.hooks_after(tool)) if tool else 0.0,
                 )
             )
         return StepHead(step=context.step, stop=ended.stop, calls=calls)

@@ -5,12 +5,12 @@ import codecs
 import os
 import signal
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from everturn.commands import CommandLimits
+from everturn.commands import CommandLimits, unseen
 from everturn.errors import ToolFailed
 from everturn.hosts import Reach
 from everturn.tools import ToolContext
@@ -26,19 +26,27 @@ _KEPT_VARIABLES = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ")
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended. `output` is what it wrote to stdout and stderr, very long ones cut."""
+    """How a command ended. `output` is what it wrote to stdout and stderr, very long ones cut;
+    `errors` is what it wrote to stderr, where that is kept apart."""
 
     code: int
     output: str
+    errors: str = ""
 
     def __str__(self) -> str:
         return f"exit code: {self.code}\n{self.output}"
 
 
-async def run(arguments: Sequence[str], context: ToolContext, timeout_seconds: float) -> Ended:
+async def run(
+    arguments: Sequence[str],
+    context: ToolContext,
+    timeout_seconds: float,
+    stdin: bytes | None = None,
+) -> Ended:
     """Run a program in the working folder. Raises ToolFailed where it does not come to its end.
 
-    It is never run outside of the sandbox, unless the operator allows that.
+    It is never run outside of the sandbox, unless the operator allows that. Of one that is
+    given something to read, what it writes to stderr is kept apart.
     """
     limits = context.command_limits
     note = ""
@@ -62,10 +70,11 @@ async def run(arguments: Sequence[str], context: ToolContext, timeout_seconds: f
                 " operator can mend that, or allow commands outside of any sandbox by"
                 " EVERTURN_UNSAFE_COMMANDS=1."
             )
-        output = _Output(context.progress)
+        output, errors = _Output(context.progress), _Output(unseen)
+        outputs = [output] if stdin is None else [output, errors]
         seconds = min(timeout_seconds, limits.seconds)
-        code = await _code(invocation, context.working_dir, output, seconds, limits)
-    return Ended(code, output.text() + _last_word(code, limits) + note)
+        code = await _code(invocation, context.working_dir, outputs, seconds, limits, stdin)
+    return Ended(code, output.text() + _last_word(code, limits) + note, errors.text())
 
 
 def _last_word(code: int, limits: CommandLimits) -> str:
@@ -100,21 +109,28 @@ class _Output(CappedOutput):
 async def _code(
     invocation: Invocation,
     working_dir: Path,
-    output: _Output,
+    outputs: Sequence[CappedOutput],
     seconds: float,
     limits: CommandLimits,
+    stdin: bytes | None,
 ) -> int:
-    """The exit code. Whatever ends the wait ends the whole process group."""
-    # A pipe of our own: asyncio's counts a process as running while anybody holds its pipe.
-    read_end, write_end = os.pipe()
-    with os.fdopen(read_end, "rb", buffering=0) as pipe:
+    """The exit code. Whatever ends the wait ends the whole process group. The first of `outputs`
+    is of stdout, the last of stderr."""
+    with ExitStack() as stack:
+        # Pipes of our own: asyncio's count a process as running while anybody holds them.
+        ends = [os.pipe() for _ in outputs]
+        pipes = [stack.enter_context(os.fdopen(end, "rb", buffering=0)) for end, _ in ends]
+        theirs = [end for _, end in ends]
+        if stdin is not None:
+            theirs.append(_written(stdin))
         try:
-            process = await _start(invocation, write_end, working_dir)
+            process = await _start(invocation, theirs, len(outputs), working_dir)
         finally:
-            os.close(write_end)
+            for end in theirs:
+                os.close(end)
         try:
             async with asyncio.timeout(seconds) as timeout:
-                reading = asyncio.create_task(_collect(pipe, output))
+                reading = asyncio.gather(*map(_collect, pipes, outputs))
                 try:
                     code = await _watched(process, invocation, working_dir, limits)
                     # What was started in the background would hold the pipe open.
@@ -128,17 +144,26 @@ async def _code(
                 raise
             raise ToolFailed(
                 f"The command was ended after {seconds:g} s, its time-out."
-                f" {UNTIL_THEN}\n{output.text()}"
+                f" {UNTIL_THEN}\n{outputs[0].text()}"
             ) from None
         except _PassedError as error:
             raise ToolFailed(
-                f"The command was ended, because {error}. {UNTIL_THEN}\n{output.text()}"
+                f"The command was ended, because {error}. {UNTIL_THEN}\n{outputs[0].text()}"
             ) from None
         finally:
             _kill_group(process.pid)
             if process.returncode is None:
                 await _reaped(process)
     return code
+
+
+def _written(stdin: bytes) -> int:
+    """A descriptor from which `stdin` is read: unlike a pipe it takes any length at once."""
+    descriptor = os.memfd_create("everturn-stdin")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(stdin)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 async def _watched(
@@ -162,17 +187,18 @@ async def _watched(
 
 
 async def _start(
-    invocation: Invocation, write_end: int, working_dir: Path
+    invocation: Invocation, theirs: Sequence[int], outputs: int, working_dir: Path
 ) -> asyncio.subprocess.Process:
+    """`theirs` are the descriptors of its `outputs`, then that of its stdin if it has one."""
     try:
         return await asyncio.create_subprocess_exec(
             *invocation.arguments,
             cwd=working_dir,
             # No secret of ours may reach a command, inside a sandbox or outside.
             env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=asyncio.subprocess.STDOUT,
+            stdin=theirs[outputs] if len(theirs) > outputs else asyncio.subprocess.DEVNULL,
+            stdout=theirs[0],
+            stderr=theirs[outputs - 1],
             pass_fds=invocation.descriptors,
             # A group of its own. The death of the worker's thread ends bwrap, and with bwrap
             # its process namespace; so this runs on the event loop's thread.

@@ -125,7 +125,8 @@ class StepActivities:
         if context.reruns >= RERUNS_MAX:
             # Perhaps one of them ends the worker: as activities their beginnings are counted.
             return replace(reply, calls=[replace(call, placement="queued") for call in reply.calls])
-        if not reply.calls or any(call.placement == "queued" or call.asks for call in reply.calls):
+        alone = all(call.placement == "inline" and call.alone for call in reply.calls)
+        if not reply.calls or not alone:
             return reply
         done = await self._tools.run(
             RunTools(

@@ -21,6 +21,7 @@ from everturn_activities.calling import caller
 from everturn_activities.capped import CUT_HERE, capped
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
+from everturn_activities.hooks import HookRan
 from everturn_activities.placement import Placements
 from everturn_activities.store import (
     CompletedTool,
@@ -93,8 +94,8 @@ class Toolbox(Protocol):
         """What a call would do, as its tool tells; None where it does not."""
         ...
 
-    async def run_hook(self, spec: AgentSpec, hook: Hook) -> tuple[int, str]:
-        """The exit code and output of a hook; raises ToolFailed where it does not end."""
+    async def run_hook(self, spec: AgentSpec, hook: Hook, stdin: bytes | None = None) -> HookRan:
+        """What a hook said that was given `stdin` to read; ToolFailed where it does not end."""
         ...
 
 
@@ -131,9 +132,11 @@ class ToolActivities:
             stored = await self._store.tool_calls(key, request.turn, request.step)
             questions, passed = [], []
             for call in stored:
-                if call.asks and self._refusal(spec, call) is not None:
+                if call.result is not None or not call.asks:
+                    continue
+                if self.refusal(spec, call) is not None:
                     passed.append(call.index)
-                elif call.asks:
+                else:
                     questions.append(Question(call, await self._preview(request, key, spec, call)))
             return await self._store.ask_approvals(request, questions, passed)
 
@@ -167,8 +170,8 @@ class ToolActivities:
         stored = await self._store.tool_calls(key, request.turn, request.step)
         calls = [call for call in stored if call.index in request.indexes]
         results = [call.result for call in calls if call.result is not None]
-        # One that waits for leave does not run, whoever asks for it.
-        waiting = [call for call in calls if call.result is None and not call.asks]
+        # One that waits for leave or its hooks does not run, whoever asks for it.
+        waiting = [call for call in calls if call.result is None and not call.waits]
         inline = activity.info().is_local
         plain = [call for call in waiting if inline and self._may_repeat(spec, call)]
         journaled = [call for call in waiting if call not in plain]
@@ -197,7 +200,7 @@ class ToolActivities:
     async def _run_journaled(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall
     ) -> ToolResult:
-        if call.attempt == 0 and (refusal := self._refusal(spec, call)) is not None:
+        if call.attempt == 0 and (refusal := self.refusal(spec, call)) is not None:
             # It cannot run, so there is no effect that an intent would have to tell of.
             completed = CompletedTool(call.index, 0, _result(call, refusal, True), 0.0)
             await self._store.complete_tools(
@@ -281,7 +284,7 @@ class ToolActivities:
         finally:
             await output.stop()
 
-    def _refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:
+    def refusal(self, spec: AgentSpec, call: StoredCall) -> str | None:
         """Why a call cannot run at all, or None."""
         tool = self._found(spec, call)
         if isinstance(tool, str):

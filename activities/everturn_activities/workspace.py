@@ -204,7 +204,7 @@ class Workspace:
         if agent.allowed_hosts is None:
             hosts = self.settings.network.allowed_hosts
             agent = agent.model_copy(update={"allowed_hosts": hosts})
-        if self.settings.hooks.agent_spawn:
+        if self.settings.hooks != Hooks():
             hooks = together(self.settings.hooks, agent.hooks)
             agent = agent.model_copy(update={"hooks": hooks})
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:

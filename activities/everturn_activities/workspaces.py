@@ -17,6 +17,8 @@ from everturn_activities.builtin.answer import answer
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
 from everturn_activities.capped import capped
 from everturn_activities.code.presence import may_hold_code
+from everturn_activities.hook_files import hook_files
+from everturn_activities.hooks import HookRan
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
 from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
@@ -144,7 +146,7 @@ class Workspaces:
     ) -> ToolOutcome:
         return await call_tool(tool, spec, arguments, malformed, _given(spec, context))
 
-    async def run_hook(self, spec: AgentSpec, hook: Hook) -> tuple[int, str]:
+    async def run_hook(self, spec: AgentSpec, hook: Hook, stdin: bytes | None = None) -> HookRan:
         working_dir = Path(spec.working_dir)
         context = ToolContext(
             tenant="",
@@ -156,8 +158,8 @@ class Workspaces:
             command_limits=self._limits,
             allowed_hosts=spec.agent.allowed_hosts,
         )
-        ended = await run(hook.command, context, hook.timeout_seconds)
-        return ended.code, capped(ended.output)
+        ended = await run(hook.line, context, hook.timeout_seconds, stdin)
+        return HookRan(ended.code, capped(ended.output), capped(ended.errors))
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
         return await verify_tool(tool, spec, _given(spec, context))
@@ -188,7 +190,9 @@ def _own_place(spec: AgentSpec, assignment: Assignment) -> str:
 
 
 def _protected(spec: AgentSpec, working_dir: Path) -> tuple[Path, ...]:
-    return protected_paths(Path(spec.workspace), working_dir, spec.profile.skills.roots)
+    known = protected_paths(Path(spec.workspace), working_dir, spec.profile.skills.roots)
+    hooks = spec.agent.hooks
+    return (*known, *hook_files(hooks, working_dir)) if hooks.all else known
 
 
 def _given(spec: ToolSpec, context: ToolContext) -> ToolContext:

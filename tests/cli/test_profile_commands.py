@@ -125,3 +125,21 @@ def test_agents_are_listed_shown_and_checked(everturn: Commands, folder: Path):
     assert checked.code == 2
     assert checked.err.startswith(f"{file} line 2: access is 'root'")
     assert "plan: " in checked.out
+
+
+def test_an_agent_is_shown_with_its_hooks_and_none_of_their_arguments(
+    everturn: Commands, folder: Path
+):
+    (folder / "everturn.toml").write_text(
+        "[[hooks.agent_spawn]]\ncommand = ['git', 'status']\n"
+        "[[hooks.pre_tool_use]]\nmatcher = 'write_*|edit_file'\ncommand = ['gate', 'secret']\n"
+        "[[hooks.post_tool_use]]\ncommand = 'echo secret'\n"
+        "[[hooks.turn_end]]\ncommand = ['tell', 'secret']\n"
+    )
+    ran = everturn("agents", "show", "default")
+    assert "secret" not in ran.out
+    (line,) = [line for line in ran.out.splitlines() if line.startswith("  hooks: ")]
+    assert line == (
+        "  hooks: AgentSpawn runs git, PreToolUse of write_*|edit_file runs gate,"
+        " PostToolUse of * runs sh, TurnEnd runs tell"
+    )

@@ -109,6 +109,20 @@ def test_a_tool_call_shows_its_state_and_how_long_it_took():
     assert lines == ["Adding.", 'running add {"a": 1}', "failed  add 2.0 s: no b"]
 
 
+def test_what_hooks_said_is_shown_where_it_is_more_than_yes():
+    terminal = Terminal()
+    said = {"moment": "PreToolUse", "hook": "sh", "name": "add", "duration_seconds": 0.1}
+    terminal.tell("hook_finished", **said, exit_code=0, blocked=False, text="")
+    terminal.tell("hook_finished", **said, exit_code=2, blocked=True, text="No\nway.")
+    terminal.tell("hook_finished", **said, exit_code=None, blocked=False, text="Hung.")
+
+    assert terminal.screen() == (
+        "hook    PreToolUse of add: sh 0.1 s\n"
+        "blocks  PreToolUse of add: sh: No way.\n"
+        "hook    PreToolUse of add: sh: Hung.\n"
+    )
+
+
 def test_a_reason_that_was_told_already_is_not_repeated():
     terminal = Terminal()
     terminal.tell("status", text="The key was refused.")

@@ -22,6 +22,7 @@ from temporalio.worker import Worker
 from everturn.errors import RuntimeUnavailable
 from everturn_activities import prices, tokens
 from everturn_activities.admission import Admission
+from everturn_activities.call_hooks import CallHookActivities
 from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
 from everturn_activities.consolidation import ConsolidationActivities
@@ -165,6 +166,8 @@ async def running_worker(
                     work.tools.ask_approvals,
                     work.hooks.run_hooks,
                     work.folders.prepare_folder,
+                    work.call_hooks.before_calls,
+                    work.call_hooks.after_calls,
                 ],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
@@ -210,6 +213,7 @@ class _Activities:
     tools: ToolActivities
     hooks: HookActivities
     folders: FolderActivities
+    call_hooks: CallHookActivities
 
 
 def _activities(
@@ -270,7 +274,12 @@ def _activities(
     )
     hooks = HookActivities(runtime.store, toolbox.run_hook, watch, instance, lives)
     folders = FolderActivities(runtime.store, settings.home, watch, left_out_of_copies)
-    return _Activities(turns, steps, models, compactions, consolidations, tools, hooks, folders)
+    call_hooks = CallHookActivities(
+        runtime.store, toolbox.run_hook, tools.refusal, watch, instance, lives
+    )
+    return _Activities(
+        turns, steps, models, compactions, consolidations, tools, hooks, folders, call_hooks
+    )
 
 
 async def _shut_down(*workers: Worker) -> None:

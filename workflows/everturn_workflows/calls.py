@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
         ContextHead,
         Finished,
         FinishTurn,
+        Gated,
         InboxHead,
         PreparedFolder,
         PrepareFolder,
@@ -31,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
         ToolsDone,
         TurnHead,
     )
+    from everturn_activities.call_hooks import CallHookActivities
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
     from everturn_activities.folders import FolderActivities
@@ -228,17 +230,45 @@ def prepare_folder(turn: TurnHead) -> "workflow.ActivityHandle[PreparedFolder]":
     )
 
 
+def before_calls(
+    turn: TurnHead, step: int, heads: list[ToolHead]
+) -> "workflow.ActivityHandle[Gated]":
+    """Start the hooks that may keep the step's calls from running, one after the other."""
+    return workflow.start_activity_method(
+        CallHookActivities.before_calls,
+        _tools(turn, step, []),
+        **_beside(turn, sum(head.before_seconds for head in heads)),
+    )
+
+
+def after_calls(
+    turn: TurnHead, step: int, heads: list[ToolHead]
+) -> "workflow.ActivityHandle[None]":
+    """Start the hooks that are told of the step's results, one after the other."""
+    return workflow.start_activity_method(
+        CallHookActivities.after_calls,
+        _tools(turn, step, []),
+        **_beside(turn, sum(head.after_seconds for head in heads)),
+    )
+
+
+def _beside(turn: TurnHead, seconds: float) -> dict[str, Any]:
+    return {
+        "task_queue": f"{workflow.info().task_queue}-tools",
+        "start_to_close_timeout": timedelta(seconds=seconds + TOOL_MARGIN_SECONDS),
+        "heartbeat_timeout": HEARTBEAT_SECONDS,
+        "retry_policy": TOOL_RETRY,
+        "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        "priority": Priority(fairness_key=turn.tenant),
+    }
+
+
 def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":
     """Start the hooks of the turn's agent, one after the other, as one activity."""
     return workflow.start_activity_method(
         HookActivities.run_hooks,
         RunHooks(turn.tenant, turn.session, turn.turn, turn.epoch),
-        task_queue=f"{workflow.info().task_queue}-tools",
-        start_to_close_timeout=timedelta(seconds=turn.hooks_seconds + TOOL_MARGIN_SECONDS),
-        heartbeat_timeout=HEARTBEAT_SECONDS,
-        retry_policy=TOOL_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        priority=Priority(fairness_key=turn.tenant),
+        **_beside(turn, turn.hooks_seconds),
     )
 
 

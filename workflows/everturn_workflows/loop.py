@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         CheckInbox,
         Compacted,
         ContextHead,
+        Gated,
         StepHead,
         ToolHead,
         ToolsDone,
@@ -92,6 +93,8 @@ class TurnLoop:
             if reply is None:
                 return limits.CANCELLED
             ends = False
+            if any(head.before_seconds for head in reply.calls):
+                reply = await self._gate(reply)
             if any(head.asks for head in reply.calls):
                 approved = await self._ask(reply, too_long)
                 if approved is None:
@@ -99,6 +102,9 @@ class TurnLoop:
                 ends = approved.ends
                 allowed = [head for head in reply.calls if head.index not in approved.denied]
                 reply = replace(reply, calls=[] if self.turn.cancelled else allowed)
+                if any(head.asks and head.before_seconds for head in allowed):
+                    # A person may have changed what is to run.
+                    reply = await self._gate(reply)
             if reply.calls and await self._run_tools(reply):
                 reply = replace(reply, stop="response")
             if ends:
@@ -130,6 +136,17 @@ class TurnLoop:
             self.woken = False
             await self._check_inbox([])
         return Approved(0)
+
+    async def _gate(self, reply: StepHead) -> StepHead:
+        """`reply` with the calls that no hook keeps from running."""
+        if self.turn.cancelled:
+            return replace(reply, calls=[])
+        running = calls.before_calls(self.turn, reply.step, reply.calls)
+        gated: Gated | None = (await self._attend([running]))[0]
+        if gated is None or self.turn.cancelled:
+            return replace(reply, calls=[])
+        allowed = [head for head in reply.calls if head.index not in gated.answered]
+        return replace(reply, calls=allowed)
 
     async def _call_model(self, step: BegunStep) -> StepHead | None:
         """The reply of a call that is not inline, or failed so; None once it is cancelled."""
@@ -179,6 +196,8 @@ class TurnLoop:
         if inline:
             handles.append(calls.run_inline(self.turn, reply.step, inline))
         ended: list[ToolsDone | None] = await self._attend(handles)
+        if any(head.after_seconds for head in reply.calls) and not self.turn.cancelled:
+            await self._attend([calls.after_calls(self.turn, reply.step, reply.calls)])
         return any(done is not None and done.responded for done in ended)
 
     async def _run_later(self, step: int, head: ToolHead) -> ToolsDone:

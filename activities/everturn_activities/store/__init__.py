@@ -37,6 +37,7 @@ from everturn.session import (
     ContextHead,
     Finished,
     FinishTurn,
+    Gated,
     InboxHead,
     Mode,
     Placement,
@@ -237,7 +238,8 @@ class StepStanding:
 @dataclass(frozen=True)
 class StoredCall:
     """A tool call as journaled. One that `asks` waits for a person's leave; one that is `edited`
-    runs with arguments that a person gave it."""
+    runs with arguments that a person gave it. Hooks have not let pass one that is `gated`, and
+    are to be told of the result of one that is `followed`."""
 
     index: int
     call_id: str
@@ -251,6 +253,13 @@ class StoredCall:
     result: ToolResult | None
     asks: bool = False
     edited: bool = False
+    gated: bool = False
+    followed: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether it must not run yet."""
+        return self.asks or self.gated
 
 
 @dataclass(frozen=True)
@@ -298,6 +307,7 @@ class HookInterrupted:
 
     worker: str
     started_at: float
+    attempt: int = 1
 
 
 @dataclass(frozen=True)
@@ -526,12 +536,43 @@ class Store(Protocol):
 
     # The journal of hooks.
     async def begin_hook(
-        self, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller
-    ) -> HookStarted | HookInterrupted | None:
-        """Write the intent of a hook; None where it has ended in this session."""
+        self,
+        key: SessionKey,
+        turn: int,
+        epoch: int | None,
+        hook: Hook,
+        caller: Caller,
+        place: str = "",
+        after_attempt: int = 0,
+    ) -> HookStarted | HookInterrupted | HookEnd:
+        """Write the intent of a hook at that place of the session, or say how it has ended there.
+
+        One that was interrupted is begun again only where `after_attempt` names that attempt.
+        """
         ...
 
-    async def complete_hook(self, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None: ...
+    async def complete_hook(
+        self,
+        key: SessionKey,
+        turn: int,
+        hook: Hook,
+        end: HookEnd,
+        place: str = "",
+        told: Draft | None = None,
+    ) -> HookEnd:
+        """Write what came of a hook, and tell it; the first to say so wins, and comes back."""
+        ...
+
+    async def settle_gates(
+        self, request: RunTools, passed: Sequence[int], blocked: Mapping[int, str]
+    ) -> Gated:
+        """Let the calls run that hooks let pass, and answer the others by why they do not."""
+        ...
+
+    async def note_results(self, request: RunTools, notes: Mapping[int, str]) -> None:
+        """Put what hooks have to say behind the results of these calls, once."""
+        ...
+
     async def hook_outputs(self, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:
         """What the hooks printed that succeeded in this session, empty for the others."""
         ...

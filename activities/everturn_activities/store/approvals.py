@@ -157,12 +157,15 @@ def _decide(session: LockedSession, asked: Any, verdict: ToolVerdict) -> None:
 
 def _replace(session: LockedSession, asked: Any, arguments: dict[str, Any]) -> None:
     body = _SPEC.scalar(session.tx.connection, {"of_sid": session.sid, "of_turn": asked.turn})
-    described = AgentSpec.model_validate_json(body).tool(asked.name)
+    spec = AgentSpec.model_validate_json(body)
+    described = spec.tool(asked.name)
     assert described is not None
     wrong = wrong_arguments(described, arguments, None)
     if wrong is not None:
         raise UsageError(wrong)
-    tool_journal.rewrite(session, asked.turn, asked.step, asked.idx, arguments)
+    # Hooks see what will run.
+    gated = bool(spec.hooks_before(described))
+    tool_journal.rewrite(session, asked.turn, asked.step, asked.idx, arguments, gated)
 
 
 def answered(sender_id: str, row: dict[str, Any], verdict: ToolVerdict) -> Draft:

@@ -1,4 +1,4 @@
-"""The journal of hooks: an intent before each, and what came of it, once a session."""
+"""The journal of hooks: an intent before each, and what came of it, once at each place."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
 from everturn.events import Draft
-from everturn.hooks import Hook
+from everturn.hooks import Hook, HookMoment
 from everturn.session import SessionKey
 from everturn_activities.store import Caller, HookEnd, HookInterrupted, HookStarted, reads, schema
 from everturn_activities.store.database import Tx
@@ -16,19 +16,38 @@ from everturn_activities.store.statement import Statement, insert
 
 _runs = schema.hook_runs
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
-_one = sa.and_(_runs.c.sid == _sid, _runs.c.digest == sa.bindparam("of_digest"))
+_one = sa.and_(
+    _runs.c.sid == _sid,
+    _runs.c.place == sa.bindparam("of_place"),
+    _runs.c.digest == sa.bindparam("of_digest"),
+)
 _RUN = Statement(sa.select(_runs).where(_one))
 _DONE = Statement(
     sa.select(_runs.c.digest, _runs.c.exit_code, _runs.c.output).where(
-        _runs.c.sid == _sid, _runs.c.state == "done"
+        _runs.c.sid == _sid, _runs.c.place == "", _runs.c.state == "done"
     )
 )
 _INSERT = insert(_runs)
+_AGAIN = Statement(
+    sa.update(_runs)
+    .where(_one)
+    .values(
+        {
+            name: sa.bindparam(name)
+            for name in ("attempt", "worker", "nonce", "task_token", "started_at")
+        }
+    )
+)
 _END = Statement(
     sa.update(_runs)
     .where(_one, _runs.c.state == "started")
     .values({name: sa.bindparam(name) for name in ("state", "ended_at", "exit_code", "output")})
 )
+
+
+def beside(turn: int, step: int, index: int, moment: HookMoment, edited: bool) -> str:
+    """The place of a hook beside a call; what a person has edited is another call to it."""
+    return f"{turn}.{step}.{index} {moment}{' edited' if edited else ''}"
 
 
 def seconds_due(session: LockedSession, spec: AgentSpec) -> float:
@@ -41,61 +60,68 @@ def seconds_due(session: LockedSession, spec: AgentSpec) -> float:
 
 
 def begin(
-    tx: Tx, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller
-) -> HookStarted | HookInterrupted | None:
-    """Write the intent of a hook, the first time; None where it has ended already."""
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    epoch: int | None,
+    hook: Hook,
+    caller: Caller,
+    place: str,
+    after_attempt: int,
+) -> HookStarted | HookInterrupted | HookEnd:
+    """Write the intent of a hook, or say how it has ended at that place.
+
+    `epoch` is None where no run hosts what the hook belongs to: its turn is over.
+    """
     session = LockedSession(tx, key)
-    session.demand_host(turn, epoch)
-    at = {"of_sid": session.sid, "of_digest": hook.digest}
+    if epoch is not None:
+        session.demand_host(turn, epoch)
+    at = {"of_sid": session.sid, "of_place": place, "of_digest": hook.digest}
     row = _RUN.first(tx.connection, at)
     if row is not None and row.state == "done":
-        return None
-    if row is not None and row.nonce != caller.nonce:
-        return HookInterrupted(row.worker, row.started_at)
+        return HookEnd(row.exit_code, row.output)
+    begun = {
+        "attempt": 1,
+        "worker": caller.worker,
+        "nonce": caller.nonce,
+        "task_token": caller.task_token,
+        "started_at": tx.now,
+    }
     if row is None:
-        _INSERT.run(
-            tx.connection,
-            {
-                "sid": session.sid,
-                "digest": hook.digest,
-                "turn": turn,
-                "state": "started",
-                "worker": caller.worker,
-                "nonce": caller.nonce,
-                "task_token": caller.task_token,
-                "started_at": tx.now,
-            },
-        )
+        named = {"sid": session.sid, "place": place, "digest": hook.digest, "turn": turn}
+        _INSERT.run(tx.connection, {**named, "state": "started", **begun})
+    elif row.nonce == caller.nonce:
+        return HookStarted()
+    elif row.attempt == after_attempt:
+        _AGAIN.run(tx.connection, {**at, **begun, "attempt": row.attempt + 1})
+    else:
+        return HookInterrupted(row.worker, row.started_at, row.attempt)
     return HookStarted()
 
 
-def complete(tx: Tx, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None:
-    """Write what came of a hook; the first to say so wins."""
+def complete(
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    hook: Hook,
+    end: HookEnd,
+    place: str,
+    told: Draft | None,
+) -> HookEnd:
+    """Write what came of a hook, and tell it; the first to say so wins, and comes back."""
     session = LockedSession(tx, key)
-    at = {"of_sid": session.sid, "of_digest": hook.digest}
+    at = {"of_sid": session.sid, "of_place": place, "of_digest": hook.digest}
     row = _RUN.first(tx.connection, at)
-    if row is None or row.state == "done":
-        return
-    _END.run(
-        tx.connection,
-        {
-            **at,
-            "state": "done",
-            "ended_at": tx.now,
-            "exit_code": end.exit_code,
-            "output": end.output,
-        },
-    )
-    if end.problem is not None and session.open_turn == turn:
-        session.tell(
-            Draft(
-                id=f"turn/{turn}/hook/{hook.digest[:16]}",
-                type="status",
-                turn=turn,
-                body={"text": end.problem},
-            )
-        )
+    if row is None:
+        return end
+    if row.state == "done":
+        return HookEnd(row.exit_code, row.output)
+    ended = {"state": "done", "ended_at": tx.now}
+    _END.run(tx.connection, {**at, **ended, "exit_code": end.exit_code, "output": end.output})
+    if told is not None and session.open_turn == turn:
+        session.tell(told)
     session.save()
+    return end
 
 
 def outputs(connection: sa.Connection, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:

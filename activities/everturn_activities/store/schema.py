@@ -227,6 +227,11 @@ tool_calls = sa.Table(
     sa.Column("asks", sa.Integer, nullable=False, default=0),
     # A person had it run with other arguments than the model's.
     sa.Column("edited", sa.Integer, nullable=False, default=0),
+    # Hooks have not let it pass yet; hooks are still to be told of its result.
+    sa.Column("gated", sa.Integer, nullable=False, default=0),
+    sa.Column("followed", sa.Integer, nullable=False, default=0),
+    # What hooks had to say to the result.
+    sa.Column("note", sa.Text),
     # The digest of the whole result, where that was too long to be shown.
     sa.Column("whole", sa.Text),
     sa.Index(None, "state"),
@@ -449,13 +454,17 @@ entries = sa.Table(
 )
 
 # Hooks that a session has begun, each by the digest of its command: an intent, then its end.
+# `place` is empty for those that run once a session, else the call or the turn's end beside
+# which the hook runs.
 hook_runs = sa.Table(
     "hook_runs",
     metadata,
     *_owner(),
+    sa.Column("place", sa.Text, primary_key=True),
     sa.Column("digest", sa.Text, primary_key=True),
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("state", sa.Text, nullable=False),  # started, done
+    sa.Column("attempt", sa.Integer, nullable=False, default=1),
     sa.Column("worker", sa.Text, nullable=False),
     sa.Column("nonce", sa.Text, nullable=False),
     sa.Column("task_token", sa.LargeBinary),

@@ -1,7 +1,7 @@
 """The store on a SQL database: each method one transaction or one read."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -28,6 +28,7 @@ from everturn.session import (
     ContextHead,
     Finished,
     FinishTurn,
+    Gated,
     InboxHead,
     Placement,
     PrepareStep,
@@ -573,14 +574,44 @@ class SqlStore:
         )
 
     async def begin_hook(
-        self, key: SessionKey, turn: int, epoch: int, hook: Hook, caller: Caller
-    ) -> HookStarted | HookInterrupted | None:
+        self,
+        key: SessionKey,
+        turn: int,
+        epoch: int | None,
+        hook: Hook,
+        caller: Caller,
+        place: str = "",
+        after_attempt: int = 0,
+    ) -> HookStarted | HookInterrupted | HookEnd:
         return await self._database.write(
-            lambda tx: hook_runs.begin(tx, key, turn, epoch, hook, caller)
+            lambda tx: hook_runs.begin(tx, key, turn, epoch, hook, caller, place, after_attempt)
         )
 
-    async def complete_hook(self, key: SessionKey, turn: int, hook: Hook, end: HookEnd) -> None:
-        await self._database.write(lambda tx: hook_runs.complete(tx, key, turn, hook, end))
+    async def complete_hook(
+        self,
+        key: SessionKey,
+        turn: int,
+        hook: Hook,
+        end: HookEnd,
+        place: str = "",
+        told: Draft | None = None,
+    ) -> HookEnd:
+        return await self._database.write(
+            lambda tx: hook_runs.complete(tx, key, turn, hook, end, place, told)
+        )
+
+    async def settle_gates(
+        self, request: RunTools, passed: Sequence[int], blocked: Mapping[int, str]
+    ) -> Gated:
+        return await self._database.write(
+            lambda tx: tool_journal.settle_gates(tx, request, passed, blocked)
+        )
+
+    async def note_results(self, request: RunTools, notes: Mapping[int, str]) -> None:
+        def count(result: ToolResult) -> int:
+            return self._count(ToolMessage(results=(result,)))
+
+        await self._database.write(lambda tx: tool_journal.note_results(tx, request, notes, count))
 
     async def hook_outputs(self, key: SessionKey, hooks: Sequence[Hook]) -> list[str]:
         return await self._database.read(

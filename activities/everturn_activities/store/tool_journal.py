@@ -1,7 +1,7 @@
 """The journal of tool calls: intents before effects, the first result of a call stands."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from everturn.errors import Fenced
 from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolResult
-from everturn.session import ContextHead, SessionKey, ToolHead
+from everturn.session import ContextHead, Gated, RunTools, SessionKey, ToolHead
 from everturn_activities.store import (
     Caller,
     CompletedTool,
@@ -25,7 +25,7 @@ from everturn_activities.store import (
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
-from everturn_activities.store.results import result_of
+from everturn_activities.store.results import result_of, with_note
 from everturn_activities.store.statement import Statement, insert
 
 ARGUMENTS_PREVIEW_CHARACTERS = 300
@@ -69,7 +69,12 @@ _GIVE_LEAVE = Statement(sa.update(_calls).where(_one_call).values(asks=0))
 _REWRITE = Statement(
     sa.update(_calls)
     .where(_one_call, _calls.c.state == "proposed")
-    .values(arguments=sa.bindparam("arguments"), edited=1)
+    .values(arguments=sa.bindparam("arguments"), gated=sa.bindparam("gated"), edited=1)
+)
+_SETTLE_HOOKS = Statement(
+    sa.update(_calls)
+    .where(_one_call)
+    .values({name: sa.bindparam(name) for name in ("gated", "followed", "note", "tokens")})
 )
 _WHOLE = Statement(
     sa.select(schema.blobs.c.body)
@@ -140,6 +145,8 @@ def propose(
             "placement": head.placement,
             "state": "proposed",
             "asks": int(head.asks),
+            "gated": int(head.before_seconds > 0),
+            "followed": int(head.after_seconds > 0),
         }
         _PROPOSE.run(session.tx.connection, {**row, **proposed})
         runs.append(head)
@@ -158,6 +165,8 @@ def answer_call(session: LockedSession, turn: int, step: int, index: int, text: 
         session.tx.connection,
         {**at, **_answered(text), "ended_at": session.tx.now, "duration_seconds": 0.0},
     )
+    if row.followed:
+        _settle(session, at, row, gated=row.gated, followed=0)
     session.tell(_finished(turn, step, ended))
 
 
@@ -168,13 +177,64 @@ def give_leave(session: LockedSession, turn: int, step: int, index: int) -> None
 
 
 def rewrite(
-    session: LockedSession, turn: int, step: int, index: int, arguments: dict[str, Any]
+    session: LockedSession,
+    turn: int,
+    step: int,
+    index: int,
+    arguments: dict[str, Any],
+    gated: bool,
 ) -> None:
     """Let a call that has not begun run with other arguments than the model's."""
     at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
-    _REWRITE.run(
-        session.tx.connection, {**at, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    text = json.dumps(arguments, ensure_ascii=False)
+    _REWRITE.run(session.tx.connection, {**at, "arguments": text, "gated": int(gated)})
+
+
+def settle_gates(
+    tx: Tx, request: RunTools, passed: Sequence[int], blocked: Mapping[int, str]
+) -> Gated:
+    """Let calls run that hooks let pass, and answer the `blocked` by why they do not."""
+    session = LockedSession(tx, SessionKey(request.tenant, request.session))
+    session.demand_host(request.turn, request.epoch)
+    for index in passed:
+        at, row = _found(session, request.turn, request.step, index)
+        _settle(session, at, row, gated=0, followed=row.followed)
+    for index, text in blocked.items():
+        answer_call(session, request.turn, request.step, index, text)
+    session.save()
+    rows = _CALLS.all(
+        tx.connection,
+        {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step},
     )
+    return Gated([row.idx for row in rows if row.state == "done"])
+
+
+def note_results(
+    tx: Tx, request: RunTools, notes: Mapping[int, str], count: Callable[[ToolResult], int]
+) -> None:
+    """Put what hooks say behind the results of calls, once; an empty note says nothing."""
+    session = LockedSession(tx, SessionKey(request.tenant, request.session))
+    session.demand_host(request.turn, request.epoch)
+    for index, note in notes.items():
+        at, row = _found(session, request.turn, request.step, index)
+        if not row.followed:
+            continue
+        tokens = row.tokens
+        if note:
+            noted = result_of(row)
+            tokens = count(noted.model_copy(update={"text": with_note(noted.text, note)}))
+        _settle(session, at, row, gated=row.gated, followed=0, note=note or None, tokens=tokens)
+
+
+def _found(session: LockedSession, turn: int, step: int, index: int) -> tuple[dict[str, Any], Any]:
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    return at, _CALL.one(session.tx.connection, at)
+
+
+def _settle(session: LockedSession, at: dict[str, Any], row: Any, **values: Any) -> None:
+    """Write where a call stands with its hooks."""
+    kept = {"note": row.note, "tokens": row.tokens}
+    _SETTLE_HOOKS.run(session.tx.connection, {**at, **kept, **values})
 
 
 def _answered(text: str) -> dict[str, Any]:
@@ -226,6 +286,8 @@ def begin_tool(
     session.demand_host(turn, epoch)
     if row.asks:
         raise Fenced(f"Call {index} of turn {turn} step {step} waits for a person's leave.")
+    if row.gated:
+        raise Fenced(f"Call {index} of turn {turn} step {step} waits for its hooks.")
     if row.state == "started" and row.nonce == caller.nonce:
         return ToolStarted(row.attempt, _stored(row))
     if row.state == "started" and (once or row.attempt >= ATTEMPTS_MAX):
@@ -390,4 +452,6 @@ def _stored(row: Any) -> StoredCall:
         result=result_of(row) if row.state == "done" else None,
         asks=bool(row.asks),
         edited=bool(row.edited),
+        gated=bool(row.gated),
+        followed=bool(row.followed),
     )

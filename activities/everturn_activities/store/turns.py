@@ -218,7 +218,7 @@ def _last_finished(session: LockedSession, turn: int) -> tuple[int, Stop | None]
         return 0, None
     row = STEP.one(session.tx.connection, {**at, "of_step": last})
     calls = RESULTS.all(session.tx.connection, {**at, "of_step": last})
-    if row.state == "done" and all(call.state == "done" for call in calls):
+    if row.state == "done" and all(call.state == "done" and not call.followed for call in calls):
         responded = any(call.name == RESPONSE and not call.failed for call in calls)
         return last, "response" if responded else row.stop
     return last - 1, None

@@ -9,6 +9,7 @@ from everturn_workers.cli import options
 
 if TYPE_CHECKING:
     from everturn.agents import AgentSpec
+    from everturn.hooks import Hooks
     from everturn_activities.workspace import Workspace
 
 AgentName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent.")]
@@ -71,7 +72,10 @@ def show_agent(
         return
     agent = spec.agent
     print(f"{agent.title or agent.name}: {agent.description}".rstrip(": "))
-    for key, value in {**agent.model_dump(exclude_defaults=True), **_told(spec)}.items():
+    known = {**agent.model_dump(exclude_defaults=True), **_told(spec)}
+    if agent.hooks.all:
+        known["hooks"] = _hooks(agent.hooks)
+    for key, value in known.items():
         if key not in ("name", "title", "description", "prompt"):
             print(f"  {key}: {printable(_shown(value))}")
     print(f"\n{printable(agent.prompt)}" if agent.prompt else "\nIt has no prompt of its own.")
@@ -113,6 +117,15 @@ def _told(spec: "AgentSpec") -> dict[str, object]:
         "tools": [tool.name for tool in spec.tools],
         "withheld": list(spec.withheld),
     }
+
+
+def _hooks(hooks: "Hooks") -> list[str]:
+    """When each runs, beside which tools, and its program: an argument may be a secret."""
+    told = [f"AgentSpawn runs {hook.shown}" for hook in hooks.agent_spawn]
+    beside = {"PreToolUse": hooks.pre_tool_use, "PostToolUse": hooks.post_tool_use}
+    for moment, of_tools in beside.items():
+        told += [f"{moment} of {'|'.join(one.matcher)} runs {one.shown}" for one in of_tools]
+    return [*told, *(f"TurnEnd runs {hook.shown}" for hook in hooks.turn_end)]
 
 
 def _shown(value: object) -> str:

@@ -3,7 +3,7 @@
 import sys
 import unicodedata
 from math import ceil
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -94,6 +94,8 @@ class Page:
                     self._say(f"{call.name} {took}: {_preview(call.text)}", "failed ", "red")
                 else:
                     self._say(f"{call.name} {took}", "done   ", "green")
+            case "hook_finished":
+                self._hook(body)
             case "status":
                 self._status = body.get("text", "")
                 self._say(self._status, "status ", "yellow")
@@ -177,6 +179,16 @@ class Page:
         self._break()
         line = Text.assemble((state, style), " ", printable(text).replace("\n", " "))
         self._talk.print(line, soft_wrap=True)
+
+    def _hook(self, body: dict[str, Any]) -> None:
+        named = f" of {body['name']}" if body.get("name") else ""
+        text = f"{body['moment']}{named}: {body['hook']}"
+        if body["exit_code"] == 0:
+            self._say(f"{text} {_seconds(body['duration_seconds'])}", "hook   ", "dim")
+        else:
+            style = "red" if body["blocked"] else "yellow"
+            state = "blocks " if body["blocked"] else "hook   "
+            self._say(f"{text}: {_preview(body['text'])}", state, style)
 
     def _finish(self, event: Event) -> None:
         self._works = False

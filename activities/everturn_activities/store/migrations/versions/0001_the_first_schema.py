@@ -300,6 +300,9 @@ def upgrade() -> None:
         sa.Column("tokens", sa.Integer(), nullable=False),
         sa.Column("asks", sa.Integer(), nullable=False),
         sa.Column("edited", sa.Integer(), nullable=False),
+        sa.Column("gated", sa.Integer(), nullable=False),
+        sa.Column("followed", sa.Integer(), nullable=False),
+        sa.Column("note", sa.Text(), nullable=True),
         sa.Column("whole", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_tool_calls")),
     )
@@ -382,9 +385,11 @@ def _create_hook_runs() -> None:
             autoincrement=False,
             nullable=False,
         ),
+        sa.Column("place", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("worker", sa.Text(), nullable=False),
         sa.Column("nonce", sa.Text(), nullable=False),
         sa.Column("task_token", sa.LargeBinary(), nullable=True),
@@ -392,7 +397,7 @@ def _create_hook_runs() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("output", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("sid", "digest", name=op.f("pk_hook_runs")),
+        sa.PrimaryKeyConstraint("sid", "place", "digest", name=op.f("pk_hook_runs")),
     )
     with op.batch_alter_table("hook_runs", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_hook_runs_state"), ["state"], unique=False)
