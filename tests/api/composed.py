@@ -8,7 +8,7 @@ from everturn.agents import Agent, AgentSpec
 from everturn.context.layers import Item
 from everturn.messages import user_text
 from everturn.profile import Layer, Profile, Recipe
-from everturn.session import PrepareStep, SessionKey
+from everturn.session import ContextHead, PrepareStep, SessionKey, TurnHead
 from everturn_activities.frames import Frames
 from everturn_activities.gathering import Gatherer
 from everturn_activities.sources import Asked
@@ -29,8 +29,8 @@ SPEC = AgentSpec(
 )
 
 
-async def compose(runtime: Runtime, session: str, *minutes: str) -> None:
-    """A turn with a step for each of `minutes`, which its last layer tells."""
+async def compose(runtime: Runtime, session: str, *minutes: str) -> tuple[TurnHead, ContextHead]:
+    """A turn with a step for each of `minutes`, which its last layer tells; and its last step."""
     said = iter(minutes)
 
     async def now(asked: Asked) -> Sequence[Item]:
@@ -39,7 +39,7 @@ async def compose(runtime: Runtime, session: str, *minutes: str) -> None:
     key = SessionKey("default", session)
     gatherer = Gatherer(runtime.store, {**PLAIN, "minutes": now}, lambda text, _: len(text.split()))
     frames = Frames(lambda text, _: len(text.split()), lambda _: None, lambda _: True)
-    await runtime.store.accept(key, Inbound("m1", "message", user_text("hello")))
+    await runtime.store.accept(key, Inbound(f"m{minutes[0]}", "message", user_text("hello")))
     turn = await runtime.begin(session, SPEC)
     for step in range(1, len(minutes) + 1):
         made = await gatherer.gather(key, turn.turn, step, SPEC)
@@ -48,3 +48,4 @@ async def compose(runtime: Runtime, session: str, *minutes: str) -> None:
         frame = frames.of(SPEC, made.manifest)
         context = await runtime.store.prepare_step(request, "inline", "openai/test", frame, layers)
         gatherer.recorded(key, layers, context)
+    return turn, context

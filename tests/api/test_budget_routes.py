@@ -109,6 +109,21 @@ async def test_an_answer_wakes_its_turn_and_those_that_ask_about_the_same(client
     assert [(await client.session(name)).asked for name in ("a", "b")] == [(), ()]
 
 
+async def test_a_budget_that_is_set_higher_wakes_the_turns_that_ask_about_it(client, runtime):
+    await client.create_session("s")
+    await client.send("s", "hello")
+    await client.put_budget(NewBudget(scope="tenant", tokens=1, soft=0.5))
+    head = await runtime.begin("s")
+    assert await runtime.store.check_budget(await runtime.prepared(head), "m") is not None
+    await runtime.looked(head)
+    runtime.waker.woken.clear()
+
+    await client.put_budget(NewBudget(scope="tenant", tokens=10_000, soft=0.5))
+
+    assert [wake.key.session for wake in runtime.waker.woken] == ["s"]
+    assert (await client.session("s")).asked == ()
+
+
 async def test_usage_is_added_up_since_a_day_and_by_what_is_asked(client, http, runtime):
     await client.create_session("s")
     await client.send("s", "hello")

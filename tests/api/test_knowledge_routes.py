@@ -50,6 +50,39 @@ async def test_a_folder_is_added_read_queried_and_removed(
     assert await client.knowledge() == []
 
 
+async def test_a_query_asks_one_folder_or_all_for_as_many_passages_as_are_wanted(
+    runtime: Runtime, client: Client
+) -> None:
+    for name in ("one", "two"):
+        folder = runtime.folder.resolve() / name
+        folder.mkdir()
+        for number in range(4):
+            (folder / f"{number}.md").write_text(f"# Disk {number}\nA slow disk in {name}.")
+        await client.add_knowledge(NewKnowledge(folder=str(folder)))
+    await read(client)
+
+    async def found(**asked: object) -> list[str]:
+        answer = await client.query_knowledge("disk", **asked)  # type: ignore[arg-type]
+        return [passage.text.rstrip(".").split()[-1] for passage in answer.passages]
+
+    assert await found(name="one", limit=9) == ["one"] * 4
+    assert sorted(await found(limit=9)) == ["one"] * 4 + ["two"] * 4
+    assert len(await found()) == 5
+    assert await found(name="two", limit=1) == ["two"]
+
+
+async def test_a_folder_without_a_name_that_could_be_used_is_given_one(
+    runtime: Runtime, client: Client
+) -> None:
+    folder = runtime.folder.resolve() / "..資料.."
+    folder.mkdir()
+    with pytest.raises(UsageError, match=r"has no name that could be used; send 'name'"):
+        await client.add_knowledge(NewKnowledge(folder=str(folder)))
+    assert (
+        await client.add_knowledge(NewKnowledge(folder=str(folder), name="data"))
+    ).name == "data"
+
+
 async def test_what_cannot_be_is_one_sentence(client: Client, docs: Path) -> None:
     for folder in ("docs", str(docs / "nowhere")):
         with pytest.raises(UsageError, match=r"Field 'folder' is .*by its absolute path"):

@@ -40,6 +40,21 @@ async def test_two_steps_are_told_apart_by_what_changed(commands, runtime):
     assert (await commands("context", "s", "--step", "1", "--diff", "1.2")).code == 0
 
 
+async def test_a_step_is_held_against_one_of_another_turn(commands, runtime):
+    folder = str(runtime.workspace)
+    await runtime.store.create_session(SessionKey("default", "s"), SessionSettings(folder, folder))
+    turn, step = await compose(runtime, "s", "01", "02")
+    await runtime.finish(turn, step, await runtime.begin_attempt(step), "Done.")
+    await compose(runtime, "s", "03", "04")
+
+    other = await commands("context", "s", "--diff", "1.2")
+    own = await commands("context", "s", "--diff", "1")
+
+    assert (other.code, own.code) == (0, 0)
+    assert "-It is 12:02.\n+It is 12:04." in other.out
+    assert "-It is 12:03.\n+It is 12:04." in own.out
+
+
 async def test_a_context_is_json_too(commands, runtime):
     await made(runtime)
     shown = await commands("context", "s", "--diff", "1.1", "--json")
@@ -50,8 +65,10 @@ async def test_a_context_is_json_too(commands, runtime):
 
 async def test_a_step_that_is_none_is_refused_in_a_sentence(commands, runtime):
     await made(runtime)
-    wrong = await commands("context", "s", "--diff", "two")
+    for written in ("two", "0", "1.0", ".2"):
+        wrong = await commands("context", "s", "--diff", written)
+        assert wrong.code == 2
+        assert f"--diff is '{written}'; write a step such as 2" in wrong.err
     unknown = await commands("context", "s", "--step", "9")
-    assert (wrong.code, unknown.code) == (2, 2)
-    assert "--diff is 'two'; write a step such as 2" in wrong.err
+    assert unknown.code == 2
     assert "has no step 9" in unknown.err

@@ -60,6 +60,7 @@ def test_anthropics_names_and_moments_are_read() -> None:
         {"reset": "soon"},
         {"reset": ""},
         {"reset": "T"},
+        {"reset": "1s!"},
         {"limit": "nan"},
         {"limit": "inf"},
     ],

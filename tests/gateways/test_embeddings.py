@@ -154,3 +154,51 @@ async def test_litellms_failures_are_told_alike(
     assert len(server.requests) == 1
     if isinstance(raised.value, ModelRateLimited):
         assert raised.value.retry_after_seconds == 7
+
+
+async def test_litellms_endpoint_that_is_away_or_silent_is_told_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOSTED_VLLM_API_KEY", "x")
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", "http://127.0.0.1:9/v1")
+    gateway = LiteLLMGateway()
+    with pytest.raises(ModelUnreachable):
+        await gateway.embed("hosted_vllm/embed", ["a"], None, 30)
+
+    async def silent(request: Request, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async with raw_server(silent) as server:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{server.url}/v1")
+        with pytest.raises(
+            ModelUnavailable, match=r"^hosted_vllm gave no vectors of model .* within 0.3 s\.$"
+        ):
+            await gateway.embed("hosted_vllm/embed", ["a"], None, 0.3)
+    await gateway.close()
+
+
+async def test_litellm_embeds_with_the_key_that_is_named_a_text_by_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = {
+        "x_ratelimit_limit_requests": "60",
+        "x_ratelimit_remaining_requests": "3",
+        "x_ratelimit_reset_requests": "57s",
+    }
+    body = {"object": "list", "model": "e", "data": [{"index": 0, "embedding": [1.0]}]}
+
+    async def answer(request: Request, writer: asyncio.StreamWriter) -> None:
+        await answer_json(writer, 200, body, **told)
+
+    async with raw_server(answer) as server:
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{server.url}/v1")
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-of-all")
+        gateway = LiteLLMGateway(key={"MY_KEY": " sk-mine\n"}.get)
+        made = await gateway.embed("hosted_vllm/embed", ["b" * 9000], "MY_KEY", 30)
+        with pytest.raises(ModelRefused, match=r"No key for model .*: set NO_KEY\."):
+            await gateway.embed("hosted_vllm/embed", ["b"], "NO_KEY", 30)
+        await gateway.close()
+    (request,) = server.requests
+    assert request.headers["authorization"] == "Bearer sk-mine"
+    assert [len(text) for text in request.body["input"]] == [8000]
+    assert made.allowances == (Allowance("calls", 60, 3, 57),)

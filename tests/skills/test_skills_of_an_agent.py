@@ -36,6 +36,26 @@ async def nobody(key: object, turn: int) -> list[object]:
     return []
 
 
+async def test_skills_that_an_agent_names_are_the_workspaces_or_a_persons_own(
+    folders: Folders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person may keep links among their own; what comes with a workspace leads out of none."""
+    monkeypatch.setenv("HOME", str(folders.home))
+    kept = folders.write("kept.md", described("Mine."), folders.home)
+    for folder in (folders.home / "mine", folders.home / "more", folders.workspace / "theirs"):
+        folder.mkdir()
+        (folder / f"{folder.name}.md").symlink_to(kept)
+    resources = ("skill://~/mine", f"skill://{folders.home}/more", "skill://theirs")
+
+    catalogue = await shelf(folders, SkillRules(roots=()), *resources).catalogue()
+
+    assert [(skill.name, skill.trust) for skill in catalogue.skills] == [
+        ("mine", "user"),
+        ("more", "user"),
+    ]
+    assert "theirs.md is a link that leads out of the workspace" in catalogue.problems[0]
+
+
 @pytest.fixture
 def sources(folders: Folders) -> SkillSources:
     return SkillSources(Skills(folders.home), nobody)

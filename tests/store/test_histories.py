@@ -115,6 +115,20 @@ async def test_T19_the_history_is_reckoned_once_a_turn_and_the_memory_grows(
     assert (second.sections.history, second.sections.memory) == (21, 14)
 
 
+@pytest.mark.parametrize("retrim", ["never", "step"])
+async def test_T19_a_turn_that_goes_on_in_a_wider_window_takes_nothing_back(
+    story: Story, retrim: Any
+) -> None:
+    """Another model may answer in its place; what stands above the turn stays as it is."""
+    rules = History(load="tail_tokens", retrim=retrim)
+    teller = Teller(story, rules, window(7 * 4, rules))
+    await teller.told(5)
+    turn = await teller.begin("now")
+    first = await teller.step(turn, 1, "work 1", "tool")
+    teller.frame = window(7 * 40, rules)
+    assert (await teller.prepare(turn, 2)).first == first.first == 8
+
+
 async def test_with_retrim_the_history_makes_room_before_each_step(story: Story) -> None:
     rules = History(load="tail_tokens", retrim="step")
     teller = Teller(story, rules, window(7 * 4, rules))

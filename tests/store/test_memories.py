@@ -16,7 +16,7 @@ from everturn.memory import FACTS_MAX, FactSource, MemoryPlace, MemoryRules
 from everturn.session import SessionKey
 from everturn_activities.gateways import Usage
 from everturn_activities.store import schema
-from everturn_activities.store.consolidations import ConsolidationStarted, Due
+from everturn_activities.store.consolidations import ATTEMPTS_MAX, ConsolidationStarted, Due
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql_memories import SqlMemories
 
@@ -238,6 +238,86 @@ async def test_a_failed_consolidation_keeps_all_facts_and_is_not_due_at_once(
     await keep(memories, "eleven twelve thirteen")
     await ended_turn(story)
     assert len(await memories.due(10)) == 1
+
+
+async def test_an_attempt_whose_worker_died_is_spent_by_what_it_was_asked(
+    story: Story, memories: Opened
+) -> None:
+    await story.store.put_budget("default", "tenant", None, Budget(tokens=100_000))
+    await keep(memories, "one two three four", "four five six seven", "eight nine ten")
+    await ended_turn(story)
+    (before,) = await story.store.budgets("default")
+    await begun(memories, "killed")
+    (held,) = await story.store.budgets("default")
+    assert (held.spent.tokens, held.reserved.tokens) == (before.spent.tokens, 110 + 400 + 110)
+
+    due, again = await begun(memories)
+    merged = [Merged.model_validate({"text": "all", "from": [1, 2, 3]})]
+    await memories.complete(due, again.attempt, merged, "content", ASKED, None)
+
+    (after,) = await story.store.budgets("default")
+    assert after.reserved.tokens == 0
+    assert after.spent.tokens == before.spent.tokens + (110 + 600) + 55
+
+
+async def test_an_attempt_that_failed_is_spent_by_what_it_was_answered(
+    story: Story, memories: Opened
+) -> None:
+    await story.store.put_budget("default", "tenant", None, Budget(tokens=100_000))
+    await keep(memories, "one two three four", "four five six seven", "eight nine ten")
+    await ended_turn(story)
+    (before,) = await story.store.budgets("default")
+    for usage in (Usage(), ASKED):
+        due, started = await begun(memories)
+        await memories.fail(due, started.attempt, "overloaded", 3, usage, None)
+        (after,) = await story.store.budgets("default")
+        assert after.reserved.tokens == 0
+        assert after.spent.tokens - before.spent.tokens == usage.input_tokens + usage.output_tokens
+
+
+async def test_a_consolidation_that_ends_its_worker_each_time_is_given_up(
+    story: Story, memories: Opened
+) -> None:
+    await keep(memories, "one two three four", "four five six seven", "eight nine ten")
+    await ended_turn(story)
+    due, started = await begun(memories, "killed")
+    # An attempt that failed has ended no worker.
+    assert not await memories.fail(due, started.attempt, "overloaded", 3, Usage(), None)
+    for _ in range(ATTEMPTS_MAX):
+        await begun(memories, "killed")
+
+    assert await memories.begin(due, 100, "openai/test", ME) is None
+
+    assert len(await texts(memories)) == 3
+    assert await memories.due(10) == []
+    told = (await story.told("status"))[-1]
+    assert told.body["text"] == (
+        "The memory of this session could not be made smaller, and stays:"
+        " Its workers ended while it ran."
+    )
+
+
+async def test_a_memory_that_was_made_small_meanwhile_is_asked_about_no_more(
+    story: Story, memories: Opened
+) -> None:
+    await keep(memories, "one two three four", "four five six seven", "eight nine ten")
+    await ended_turn(story)
+    (memory,) = await memories.due(10)
+    due = await memories.due_for(memory.id)
+    assert due is not None
+    await memories.forget(OURS, 1)
+    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.due_for(memory.id) is None
+
+
+async def test_a_memory_of_one_fact_cannot_be_made_of_fewer(story: Story, memories: Opened) -> None:
+    await keep(memories, "one two three four five six seven eight nine ten eleven")
+    await ended_turn(story)
+    (memory,) = await memories.due(10)
+    due = await memories.due_for(memory.id)
+    assert due is not None
+    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.due_for(memory.id) is None
 
 
 async def test_a_budget_in_the_way_leaves_the_memory_as_it_is_and_asks_nobody(

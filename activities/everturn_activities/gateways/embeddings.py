@@ -47,9 +47,7 @@ class EmbeddingsGateway(ChatCompletionsGateway):
             async with asyncio.timeout(seconds):
                 response = await self._opened().send(self._request(url, key, body))
         except TimeoutError:
-            raise ModelUnavailable(
-                f"{called.host} gave no vectors of model {model} within {seconds:g} s."
-            ) from None
+            raise late(called, seconds) from None
         except (httpx.TransportError, OSError) as error:
             raise unreachable(called, str(error) or type(error).__name__) from None
         try:
@@ -61,6 +59,12 @@ class EmbeddingsGateway(ChatCompletionsGateway):
             raise from_answer(called, response.status_code, told, response.headers)
         vectors = vectors_of(called, answer, len(texts))
         return Embedded(vectors, tokens_of(answer), allowances(response.headers))
+
+
+def late(called: Called, seconds: float) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{called.host} gave no vectors of model {called.model} within {seconds:g} s."
+    )
 
 
 def tokens_of(answer: Any) -> int | None:

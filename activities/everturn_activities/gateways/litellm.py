@@ -20,7 +20,7 @@ from everturn_activities.gateways import Delta, Embedded, Reply, Usage
 from everturn_activities.gateways.accumulate import Accumulator
 from everturn_activities.gateways.allowances import allowances
 from everturn_activities.gateways.cache_marks import mark
-from everturn_activities.gateways.embeddings import TEXT_CHARACTERS_MAX, tokens_of, vectors_of
+from everturn_activities.gateways.embeddings import TEXT_CHARACTERS_MAX, late, tokens_of, vectors_of
 from everturn_activities.gateways.failures import (
     Called,
     cut,
@@ -149,7 +149,7 @@ class LiteLLMGateway:
         except EverturnError:
             raise
         except TimeoutError:
-            raise stalled(called, seconds) from None
+            raise late(called, seconds) from None
         except Exception as error:
             raise _classified(called, wire, error) from None
 

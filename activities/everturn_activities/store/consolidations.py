@@ -67,9 +67,7 @@ def begin(
     if row is not None and row.state == "started":
         journal.lose(session, row, meter)
     facts = oldest([Told(fact.n, fact.text, fact.tokens) for fact in memory.in_force()])
-    if (row is not None and row.ended_at is not None) or (
-        memory.tokens <= tokens_max or len(facts) < 2
-    ):
+    if memory.tokens <= tokens_max or len(facts) < 2:
         _settle(memory)
         return None
     if row is not None and row.attempt - row.failures >= ATTEMPTS_MAX:

@@ -21,7 +21,7 @@ def take_over(tx: Tx, key: SessionKey, messages: Sequence[tuple[AnyMessage, int]
     The same messages again change nothing. They belong to turn 0, which nobody worked.
     """
     session = LockedSession(tx, key)
-    if session.message_pos or session.turn or session.inbox_pos:
+    if session.message_pos or session.inbox_pos:
         rows = message_rows(tx.connection, session.sid, 0, 2**31 - 1)
         known = [row.body for row in rows if row.turn == IMPORTED]
         if known and known == [message.model_dump_json() for message, _ in messages]:
