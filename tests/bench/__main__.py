@@ -1,4 +1,4 @@
-"""The benchmarks W1 to W5, each beside its floor, and W6: `python tests/bench [NAME ...]`."""
+"""The benchmarks W1 to W8, each but W6 beside its floor: `python tests/bench [NAME ...]`."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ from pathlib import Path
 import compose
 import recovery
 import throughput
+import tool_calls
 
 WORKLOADS = {
     "W1": throughput.w1,
@@ -15,6 +16,8 @@ WORKLOADS = {
     "W3": throughput.w3,
     "W5": recovery.w5,
     "W6": compose.w6,
+    "W7": tool_calls.w7,
+    "W8": tool_calls.w8,
 }
 
 

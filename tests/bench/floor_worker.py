@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from floor_workflow import QUEUE, FloorActivities, FloorSlow, FloorTurn
+from floor_workflow import QUEUE, FloorActivities, FloorFan, FloorSlow, FloorTurn
 from openai import AsyncOpenAI
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -14,8 +14,13 @@ async def main(address: str, model_url: str) -> None:
     worker = Worker(
         await Client.connect(address),
         task_queue=QUEUE,
-        workflows=[FloorTurn, FloorSlow],
-        activities=[activities.floor_model, activities.floor_add, activities.floor_slow],
+        workflows=[FloorTurn, FloorSlow, FloorFan],
+        activities=[
+            activities.floor_model,
+            activities.floor_add,
+            activities.floor_slow,
+            activities.floor_nap,
+        ],
     )
     print("ready", flush=True)
     await worker.run()

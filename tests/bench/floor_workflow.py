@@ -61,6 +61,30 @@ class FloorActivities:
             activity.heartbeat()
             await asyncio.sleep(0.5)
 
+    @activity.defn
+    async def floor_nap(self, log: str) -> None:
+        """The 100 ms tool of W7: appends when it began and ended to the file `log`."""
+        import time
+
+        began = time.time()
+        await asyncio.sleep(0.1)
+        with open(log, "a") as file:  # noqa: ASYNC230 - one line, as a tool would write it
+            file.write(f"{began} {time.time()}\n")
+
+
+@workflow.defn
+class FloorFan:
+    @workflow.run
+    async def run(self, log: str, count: int) -> None:
+        await asyncio.gather(
+            *(
+                workflow.execute_activity_method(
+                    FloorActivities.floor_nap, log, start_to_close_timeout=SECONDS
+                )
+                for _ in range(count)
+            )
+        )
+
 
 @workflow.defn
 class FloorSlow:

@@ -33,10 +33,46 @@ async def slow(began: str) -> str:
         log.write(f"{time.time()}\\n")
     await asyncio.sleep(5)
     return "done"
+
+
+def _told(log: str, began: float) -> str:
+    with open(log, "a") as file:
+        file.write(f"{began} {time.time()}\\n")
+    return "done"
+
+
+@tool(effect="idempotent")
+async def nap(log: str) -> str:
+    """Take 100 ms; append when it began and ended to the file `log`."""
+    began = time.time()
+    await asyncio.sleep(0.1)
+    return _told(log, began)
+
+
+@tool(effect="idempotent")
+def doze(log: str) -> str:
+    """The same as a plain function, which runs in a thread."""
+    began = time.time()
+    time.sleep(0.1)
+    return _told(log, began)
 '''
 ADDS = {"calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}] * 2}
+FAN = 50
+MANY_CALLS = 51
 FINAL = " ".join(["word"] * 12)
 LONG = " ".join(["lorem"] * 170)
+
+
+def _fan(name: str) -> list[dict[str, object]]:
+    asked = {"calls": [{"name": name, "arguments": {"log": "BEGAN"}}] * FAN}
+    return [asked, {"text": FINAL}]
+
+
+def _adds(count: int) -> list[dict[str, object]]:
+    asked = [{"name": "add", "arguments": {"a": n, "b": 1}} for n in range(count)]
+    return [{"calls": asked}, {"text": FINAL}]
+
+
 SCRIPT = {
     "replies": [ADDS] * ROUNDS + [{"text": FINAL}],
     # W3: one round of two tools and 1 KB of text a turn.
@@ -44,6 +80,11 @@ SCRIPT = {
         "^long": [ADDS, {"text": LONG}],
         # W5: the file comes with the message, and the script cannot quote it.
         "^slow": [{"calls": [{"name": "slow", "arguments": {"began": "BEGAN"}}]}, {"text": FINAL}],
+        # W7: many calls at once; W8: one call, and many more of them.
+        "^nap": _fan("nap"),
+        "^doze": _fan("doze"),
+        "^one": _adds(1),
+        "^many": _adds(MANY_CALLS),
     },
 }
 

@@ -29,7 +29,7 @@ MANY, AT_ONCE = 64, 16
 WARM_UP = 8
 LONG_TURNS = 100
 
-Turn = Callable[[int], Awaitable[None]]
+Turn = Callable[..., Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ async def ground(folder: Path) -> AsyncIterator[Ground]:
 async def floor(on: Ground) -> AsyncIterator[tuple[Turn, int]]:
     async with process(str(HERE / "floor_worker.py"), on.server.address, on.url) as (pid, _):
 
-        async def turn(_: int) -> None:
-            messages = [{"role": "user", "content": "add"}]
+        async def turn(_: int, text: str = "add") -> None:
+            messages = [{"role": "user", "content": text}]
             await on.client.execute_workflow(
                 "FloorTurn", messages, id=f"floor-{uuid4()}", task_queue=QUEUE
             )
