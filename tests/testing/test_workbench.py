@@ -1,11 +1,13 @@
 """`everturn.testing`, as somebody's own tests use it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
+from everturn.session import SessionKey
 from everturn.testing import Workbench, calls, says, server, workbench
 
 TOOLS = """
@@ -69,6 +71,47 @@ async def test_workbenchs_share_a_server_and_a_session_goes_on(workspace: Path):
     assert [event.turn for event in again.events] == [2] * len(again.events)
     assert apart.text == "Somebody else."
     assert len(apart.messages) == 2
+
+
+async def test_sessions_of_one_name_and_turns_of_one_session_are_told_apart(workspace: Path):
+    """Two workbenches on one server, and three messages of one session, all at once."""
+    (workspace / "agents" / "clerk.md").write_text("You answer.")
+    held = [says("One.", hold="door")]
+    async with (
+        server() as address,
+        workbench(workspace, *held, address=address) as bed,
+        workbench(workspace, says("Two."), address=address) as other,
+    ):
+        first = asyncio.create_task(bed.run("Hi.", session="s"))
+        await bed.model.reached("door")
+        assert (await other.run("Hi.", session="s", seconds=30)).text == "Two."
+
+        next_ones = []
+        for agent in (None, "clerk"):
+            next_ones.append(asyncio.create_task(bed.run("And?", session="s", agent=agent)))
+            await waiting(bed, len(next_ones))
+        bed.model.release("door")
+        ended = [await first, *[await one for one in next_ones]]
+
+    assert [{event.turn for event in result.events} for result in ended] == [{1}, {2}, {3}]
+    assert [event.type for event in ended[2].events][-1] == "turn_finished"
+
+
+async def waiting(bed: Workbench, messages: int) -> None:
+    """Until so many messages of session s wait for their turn."""
+    key = SessionKey(bed._tenant, "s")
+    async with asyncio.timeout(30):
+        while (await bed._runtime.store.session(key)).waiting < messages:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_turn_that_fails_tells_its_outcome_and_reason(workspace: Path):
+    async with workbench(workspace, calls("price", article="pen")) as bed:
+        result = await bed.run("Hi.")
+
+    assert result.outcome == "model_failed"
+    assert "No reply at 1." in (result.reason or "")
+    assert result.text == ""
 
 
 async def test_a_turn_that_does_not_end_is_a_clear_failure(workspace: Path):
