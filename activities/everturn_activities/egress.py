@@ -38,6 +38,6 @@ async def _looked_up(host: str, port: int) -> list[Address]:
     try:
         async with asyncio.timeout(LOOKUP_SECONDS):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError, UnicodeError):
+    except (OSError, TimeoutError):
         raise ToolFailed(f"There is no way to {host}: no address is known of it.") from None
     return list(dict.fromkeys(ip_address(address[0]) for *_, address in found))

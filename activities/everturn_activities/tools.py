@@ -252,7 +252,7 @@ class ToolActivities:
         if tool is None or not tool.untrusted:
             return text
         boundary = await self._store.boundary(key, request.turn)
-        return as_data(neutral(text), call.name, boundary)
+        return as_data(text, call.name, boundary)
 
     async def _outcome(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall, attempt: int

@@ -143,29 +143,34 @@ async def _page(at: httpx.URL, response: httpcore.Response, headers: dict[bytes,
     coding = headers.get(b"content-encoding", b"").strip().lower()
     if coding not in (b"", b"identity", b"gzip"):
         raise ToolFailed(f"The page is packed as {coding[:40].decode('ascii', 'replace')}.")
-    content, complete = bytearray(), True
-    async for piece in _unpacked(response, coding == b"gzip"):
+    content, received, complete = bytearray(), 0, True
+    async for sent, piece in _unpacked(response, coding == b"gzip"):
         content += piece
-        if len(content) > BYTES_MAX:
+        received += sent
+        # What unpacks to nothing would be received for ever.
+        if max(len(content), received) > BYTES_MAX:
             complete = False
             break
     return Page(str(at), response.status, kind, charset, bytes(content[:BYTES_MAX]), complete)
 
 
-async def _unpacked(response: httpcore.Response, packed: bool) -> AsyncIterator[bytes]:
-    """The content in pieces, none of which is much longer than what was received."""
+async def _unpacked(response: httpcore.Response, packed: bool) -> AsyncIterator[tuple[int, bytes]]:
+    """The content in pieces of 64 KiB at most where it is packed, each with how many bytes more
+    were received for it. What follows the end of a packed page is not waited for."""
     unpacker = zlib.decompressobj(wbits=31) if packed else None
     async for received in response.aiter_stream():
         if unpacker is None:
-            yield received
+            yield len(received), received
             continue
-        rest = received
+        rest, sent = received, len(received)
         try:
-            while rest and not unpacker.eof:
-                yield unpacker.decompress(rest, 1 << 16)
-                rest = unpacker.unconsumed_tail
+            while rest:
+                yield sent, unpacker.decompress(rest, 1 << 16)
+                rest, sent = unpacker.unconsumed_tail, 0
         except zlib.error:
             raise ToolFailed("The page cannot be unpacked.") from None
+        if unpacker.eof:
+            return
 
 
 def _media(content_type: str) -> tuple[str, str | None]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import gzip
+import hashlib
 import socket
+import tracemalloc
 
 import pytest
 from local_servers import SECRET, local_server, redirects
@@ -90,21 +92,21 @@ async def test_only_urls_of_the_web_are_fetched(call, url):
 
 
 @pytest.mark.parametrize(
-    "location",
+    ("location", "reason"),
     [
-        "http://169.254.169.254/latest/meta-data/",
-        "http://[fd00:ec2::254]/",
-        "http://127.0.0.1:{other}/",
-        "http://localhost:{other}/",
-        "http://2130706433:{other}/",
-        "//127.0.0.1:{other}/",
-        "file:///etc/passwd",
-        "http://user:password@127.0.0.1:{port}/",
-        "/",
-        "http://[",
+        ("http://169.254.169.254/latest/meta-data/", "is not among the allowed hosts"),
+        ("http://[fd00:ec2::254]/", "is not among the allowed hosts"),
+        ("http://127.0.0.1:{other}/", "is not among the allowed hosts"),
+        ("http://localhost:{other}/", "it leads to an address that is not public"),
+        ("http://2130706433:{other}/", "is neither a name nor an address"),
+        ("//127.0.0.1:{other}/", "is not among the allowed hosts"),
+        ("file:///etc/passwd", "is no URL of the web"),
+        ("http://user:password@localhost:{other}/", "with a user or a password in it"),
+        ("/", "redirects more than 5 times"),
+        ("http://[::1", "redirects to what is no URL"),
     ],
 )
-async def test_a_redirect_is_checked_as_the_first_address_was(call, location):
+async def test_a_redirect_is_checked_as_the_first_address_was(call, location, reason):
     async with local_server() as other:
         answer = redirects(location.replace("{other}", str(other.port)))
         async with local_server(answer) as server:
@@ -115,9 +117,30 @@ async def test_a_redirect_is_checked_as_the_first_address_was(call, location):
             )
 
     assert result.failed
+    assert reason in result.text
     assert other.came == []
     # One that leads to itself is followed a few times, and given up.
     assert len(server.came) == (web.REDIRECTS_MAX + 1 if location == "/" else 1)
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://user:password@127.0.0.1:{port}/", "with a user or a password in it"),
+        ("http://127.0.0.1:{port}/" + "x" * 5000, "has more than 4096 characters"),
+        ("http:///x", "is no URL of the web"),
+    ],
+)
+async def test_a_host_that_is_allowed_is_not_asked_for_everything(call, url, reason):
+    async with local_server() as server:
+        listed = (f"127.0.0.1:{server.port}",)
+        result = await call(
+            "web_fetch", {"url": url.format(port=server.port)}, allowed_hosts=listed
+        )
+
+    assert result.failed
+    assert reason in result.text
+    assert server.came == []
 
 
 async def test_a_name_that_leads_elsewhere_the_second_time_is_looked_up_once(call, monkeypatch):
@@ -193,6 +216,61 @@ async def test_a_page_that_unpacks_to_very_much_is_cut(call, monkeypatch):
 
     assert len(page.content) == 1 << 20
     assert not page.complete
+
+
+async def test_a_page_is_unpacked_piece_by_piece():
+    """What a few bytes unpack to is never in memory at once."""
+    bomb = gzip.compress(b"0" * (64 << 20), 1)
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb)
+
+    async with local_server(answer) as server:
+        reach = web.Reach.of((f"127.0.0.1:{server.port}",))
+        tracemalloc.start()
+        try:
+            page = await web.fetch(f"http://127.0.0.1:{server.port}/", reach)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert not page.complete
+    assert most < 4 * web.BYTES_MAX
+
+
+async def test_a_packed_page_within_the_size_comes_whole(monkeypatch):
+    monkeypatch.setattr(web, "BYTES_MAX", 420_000)
+    text = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(6_250)).encode()
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + gzip.compress(text))
+
+    async with local_server(answer) as server:
+        page = await web.fetch(
+            f"http://127.0.0.1:{server.port}/", web.Reach.of((f"127.0.0.1:{server.port}",))
+        )
+
+    assert page.complete
+    assert page.content == text
+
+
+async def test_a_page_that_unpacks_to_nothing_for_ever_is_given_up(call, monkeypatch):
+    monkeypatch.setattr(web, "BYTES_MAX", 1 << 20)
+    # A packed page whose own name has no end.
+    head = b"\x1f\x8b\x08\x08" + bytes(6)
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + head)
+        while not writer.is_closing():
+            writer.write(b"x" * 65536)
+            await writer.drain()
+
+    async with local_server(answer) as server:
+        page = await web.fetch(
+            f"http://127.0.0.1:{server.port}/", web.Reach.of((f"127.0.0.1:{server.port}",))
+        )
+
+    assert (page.content, page.complete) == (b"", False)
 
 
 @pytest.mark.parametrize("coding", ["br", "gzip, gzip", "deflate", "zstd"])

@@ -127,7 +127,7 @@ async def test_litellms_vectors_come_from_the_endpoint_with_what_it_counted(
 @pytest.mark.parametrize(
     ("status", "body", "error", "said"),
     [
-        (401, {"error": {"message": "bad key sk-our-own-key"}}, ModelRefused, "refused the key"),
+        (401, {"error": {"message": "bad key canary of ours"}}, ModelRefused, "refused the key"),
         (429, {"error": {"message": "slow down"}}, ModelRateLimited, "429"),
         (500, {"error": {"message": "oops"}}, ModelUnavailable, "500"),
         (200, {"object": "list", "data": [], "model": "e"}, ModelRefused, "without a vector"),
@@ -145,12 +145,12 @@ async def test_litellms_failures_are_told_alike(
 
     async with raw_server(answer) as server:
         monkeypatch.setenv("HOSTED_VLLM_API_BASE", f"{server.url}/v1")
-        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-our-own-key")
-        gateway = LiteLLMGateway(secrets=lambda: ("sk-our-own-key",))
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "canary of ours")
+        gateway = LiteLLMGateway(secrets=lambda: ("canary of ours",))
         with pytest.raises(error, match=said) as raised:
             await gateway.embed("hosted_vllm/embed", ["a"], None, 30)
         await gateway.close()
-    assert "sk-our-own-key" not in str(raised.value)
+    assert "canary of ours" not in str(raised.value)
     assert len(server.requests) == 1
     if isinstance(raised.value, ModelRateLimited):
         assert raised.value.retry_after_seconds == 7

@@ -1,16 +1,21 @@
 """web_fetch: pages as text that a model can read."""
 
 import asyncio
+import gzip
 import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from everturn_activities import web
+from everturn import ToolFailed
+from everturn.hosts import Reach
+from everturn_activities import egress, web
+from everturn_activities.builtin import builtins
 from everturn_activities.markdown import HTML_CHARACTERS_MAX, markdown
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "escapes"))
@@ -58,6 +63,8 @@ async def test_B39_a_page_of_an_allowed_host_comes_as_markdown(call):
         (b"aGVsbG8=", "text/plain; charset=base64", "aGVsbG8="),
         (b'{"a": 1}', "application/problem+json", '{"a": 1}'),
         (b"plain", "", "plain"),
+        ("naïve".encode("latin-1"), "text/plain; a=b; Charset='ISO-8859-1'", "naïve"),
+        (b"<p>It is <b>good</b></p>", "application/xhtml+xml", "It is **good**"),
     ],
 )
 async def test_text_comes_as_it_is(call, content, kind, text):
@@ -87,6 +94,104 @@ async def test_a_page_that_is_too_long_says_that_it_was_cut(call, monkeypatch):
     result, url = await fetched(call, answers(b"x" * 500, "text/plain"))
 
     assert result.text == f"{url}\n\n{'x' * 100}\n[Only the first 100 bytes were read.]"
+
+
+async def test_what_an_error_page_says_is_shortened(call):
+    result, url = await fetched(call, answers(b"x" * 5000, "text/plain", "500 Oops"))
+
+    assert result.text == f"{url} answered with status 500:\n{'x' * 2000}"
+
+
+def packed(coding: str, content: bytes, then: bytes = b"", stays: bool = False) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: {coding}\r\n"
+        writer.write(head.encode() + b"\r\n" + content + then)
+        await writer.drain()
+        if stays:
+            await writer.wait_closed()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (packed("gzip", gzip.compress(b"tea")), "tea"),
+        (packed(" GZIP ", gzip.compress(b"tea" * 9_000)), "tea" * 9_000),
+        (packed("identity", b"tea"), "tea"),
+        # What follows the end of a packed page is neither read nor waited for.
+        (packed("gzip", gzip.compress(b"tea"), b"coffee", stays=True), "tea"),
+    ],
+)
+async def test_a_page_comes_as_it_was_before_it_was_packed(call, answer, text):
+    result, url = await fetched(call, answer)
+
+    assert result.text == f"{url}\n\n{text}"
+
+
+async def test_what_cannot_be_unpacked_is_told(call):
+    result, _ = await fetched(call, packed("gzip", b"no gzip at all"))
+
+    assert (result.failed, result.text) == (True, "The page cannot be unpacked.")
+
+
+async def test_a_redirect_that_leads_nowhere_is_a_page_itself(call):
+    result, url = await fetched(call, answers(b"Look elsewhere.", "text/plain", "302 Found"))
+
+    assert result.text == f"{url}\n\nLook elsewhere."
+
+
+async def test_the_next_address_is_tried_where_nobody_is_at_the_first(call, monkeypatch):
+    def two(host: str, port: int, *rest: object, **more: object) -> list:
+        addresses = ("127.0.0.2", "127.0.0.1")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two)
+    async with local_server(answers(b"tea", "text/plain")) as server:
+        # Names may be written large, and with the dot of the root.
+        url = f"http://TEA.test.:{server.port}/"
+        listed = ("tea.test:*", "127.0.0.0/8:*")
+        result = await call("web_fetch", {"url": url}, allowed_hosts=listed)
+
+    assert result.text.endswith("\n\ntea")
+    assert len(server.came) == 1
+
+
+async def test_nobody_who_answers_in_time_is_told_in_a_sentence(call, monkeypatch):
+    monkeypatch.setattr(web, "CONNECT_SECONDS", 0.2)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        place = deaf.getsockname()
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(place)
+        result = await call(
+            "web_fetch",
+            {"url": f"http://127.0.0.1:{place[1]}/"},
+            allowed_hosts=(f"127.0.0.1:{place[1]}",),
+        )
+        for one in waiting:
+            one.close()
+
+    assert (result.failed, result.text) == (True, "Nobody answers there in time.")
+
+
+async def test_a_name_that_is_looked_up_for_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(egress, "LOOKUP_SECONDS", 0.1)
+    known = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked, **more: known.wait(30) and [])
+    try:
+        with pytest.raises(ToolFailed, match=r"no way to slow\.test: no address is known of it"):
+            await egress.addresses(Reach.of(None), "slow.test", 80)
+    finally:
+        known.set()
+
+
+def test_what_strangers_write_is_shown_as_data():
+    """Their tools say so; turns frame what those answer."""
+    assert {"web_fetch", "read_more"} <= {n for n, tool in builtins().items() if tool.untrusted}
 
 
 async def test_nobody_there_is_told_in_a_sentence(call):
@@ -127,6 +232,22 @@ async def test_a_certificate_must_be_the_hosts_whichever_address_was_checked(
     assert result.failed == (name != "tea.test")
     assert ("tea" if name == "tea.test" else wrong) in result.text
     assert bool(server.came) == (name == "tea.test")
+
+
+@pytest.mark.parametrize(
+    ("html", "text"),
+    [
+        ("<title>Tea</title><h1>All of tea</h1><p>Hot.</p>", "# All of tea\n\nHot."),
+        ("<title>Tea</title><p>Hot.</p>", "# Tea\n\nHot."),
+        ("<p>one</p><br><br><br><div> </div><p>two</p>", "one\n\ntwo"),
+        ("<p>one</p><script>1</script><style>2</style><noscript>3</noscript>", "one"),
+        ("<template>4</template><iframe>5</iframe><p>one</p>", "one"),
+        ("<svg><text>6</text></svg><canvas>7</canvas><p>one</p>", "one"),
+        ("<!-- 8 --><p>one</p><img src='http://x/9'>", "one"),
+    ],
+)
+def test_a_page_is_what_its_reader_sees(html, text):
+    assert markdown(html) == text
 
 
 def test_html_that_nests_without_end_and_more_than_is_read_comes_as_text():
