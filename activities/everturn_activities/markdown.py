@@ -6,7 +6,7 @@ from markdownify import MarkdownConverter
 HTML_CHARACTERS_MAX = 1_000_000
 """Of a page that is read; more takes seconds of a processor."""
 
-_NOT_READ = ("title", "script", "style", "noscript", "template", "iframe", "svg", "head", "canvas")
+_NOT_READ = ("title", "noscript", "template", "iframe", "svg", "canvas")
 
 
 class _Converter(MarkdownConverter):

@@ -178,7 +178,7 @@ def _media(content_type: str) -> tuple[str, str | None]:
     for parameter in parameters.split(";"):
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "charset":
-            return kind.strip().lower(), value.strip("\"' ")[:40]
+            return kind.strip().lower(), value[:40]
     return kind.strip().lower(), None
 
 

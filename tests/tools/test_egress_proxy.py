@@ -162,6 +162,7 @@ async def test_so_many_connections_are_open_at_once_and_no_more(
     echo: Echo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(egress_proxy, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(egress_proxy, "HEAD_SECONDS", 60)
     head = f"GET http://127.0.0.1:{echo.port}/ HTTP/1.1\r\n\r\n"
     async with proxied(f"127.0.0.1:{echo.port}") as path:
         idle: list[Pair] = [await asyncio.open_unix_connection(path) for _ in range(2)]
