@@ -282,6 +282,19 @@ class RunHooks:
 
 
 @dataclass(frozen=True)
+class EndHooks:
+    """The hooks of a turn's end, which is recorded."""
+
+    tenant: str
+    session: str
+    turn: int
+
+    @property
+    def workflow_id(self) -> str:
+        return f"t/{self.tenant}/s/{self.session}/end/{self.turn}"
+
+
+@dataclass(frozen=True)
 class ToolsDone:
     """How many of the calls ended, and how many of those with an error result; `responded`
     where one of them was the answer to the user."""

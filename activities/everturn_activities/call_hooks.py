@@ -1,40 +1,25 @@
-"""before_calls, after_calls: the hooks beside a step's tool calls, one after the other.
+"""before_calls, after_calls: the hooks beside a step's tool calls, one after the other."""
 
-A hook that was cut off with its worker is run again: what it does must bear that.
-"""
-
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from temporalio import activity
 
 from everturn.agents import AgentSpec
 from everturn.context.untrusted import neutral
-from everturn.errors import OwnerAlive, ToolFailed, TurnCancelled
-from everturn.events import Draft
-from everturn.hooks import BLOCKS, HookMoment, ToolHook
+from everturn.errors import TurnCancelled
+from everturn.hooks import HookMoment, ToolHook
 from everturn.session import Gated, RunTools, SessionKey
-from everturn_activities.calling import caller
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
-from everturn_activities.hooks import Command, HookRan, demand_over, not_run
-from everturn_activities.store import HookEnd, HookInterrupted, Store, StoredCall
+from everturn_activities.hook_running import HookRunner, Placed
+from everturn_activities.hooks import HookRan
+from everturn_activities.store import HookEnd, Store, StoredCall
 from everturn_activities.store.hook_runs import beside
-
-ATTEMPTS_MAX = 5
-"""Beginnings of a hook that left no end: it may be what ends the workers."""
-
-TEXT_CHARACTERS = 500
-"""Of what a hook said that watchers are told."""
 
 BLOCKED = "The call did not run: a hook of the operator's refused it: {reason}"
 NO_REASON = "it gave no reason."
-FAILED = "The hook {hook} ended with exit code {code}, which is neither 0 nor 2."
-TOO_OFTEN = "The hook {hook} was begun {times} times, and its worker was lost each time."
 
 Refusal = Callable[[AgentSpec, StoredCall], str | None]
 """Why a call cannot run at all, or None."""
@@ -42,20 +27,12 @@ Refusal = Callable[[AgentSpec, StoredCall], str | None]
 
 class CallHookActivities:
     def __init__(
-        self,
-        store: Store,
-        command: Command,
-        refusal: Refusal,
-        watch: CancelWatch,
-        worker: str,
-        is_alive: Callable[[str], bool],
+        self, store: Store, runner: HookRunner, refusal: Refusal, watch: CancelWatch
     ) -> None:
         self._store = store
-        self._command = command
+        self._runner = runner
         self._refusal = refusal
         self._watch = watch
-        self._worker = worker
-        self._is_alive = is_alive
         self._flights = Flights()
 
     @activity.defn
@@ -76,22 +53,21 @@ class CallHookActivities:
                 continue
             reason = None
             if self._refusal(spec, call) is None:
-                reason = await self._blocked(request, key, spec, call)
+                reason = await self._blocked(request, spec, call)
             if reason is None:
                 passed.append(call.index)
             else:
                 blocked[call.index] = BLOCKED.format(reason=reason)
         return await self._store.settle_gates(request, passed, blocked)
 
-    async def _blocked(
-        self, request: RunTools, key: SessionKey, spec: AgentSpec, call: StoredCall
-    ) -> str | None:
+    async def _blocked(self, request: RunTools, spec: AgentSpec, call: StoredCall) -> str | None:
         """Why the call may not run, as the first hook says that refuses it."""
         described = spec.tool(call.name)
         assert described is not None
         for hook in spec.hooks_before(described):
-            end = await self._end_of(request, key, spec, call, hook, "PreToolUse")
-            if refuses(hook, end):
+            at = _beside(request, call, hook, "PreToolUse")
+            end = await self._end_of(at, request, spec, call)
+            if at.refused_by(end):
                 return neutral(end.output.strip()) or NO_REASON
         return None
 
@@ -114,114 +90,32 @@ class CallHookActivities:
             described = spec.tool(call.name)
             if described is not None and self._refusal(spec, call) is None:
                 for hook in spec.hooks_after(described):
-                    end = await self._end_of(request, key, spec, call, hook, "PostToolUse")
+                    at = _beside(request, call, hook, "PostToolUse")
+                    end = await self._end_of(at, request, spec, call)
                     said.append(end.output.strip() if end.exit_code == 0 else "")
             notes[call.index] = neutral("\n".join(text for text in said if text))
         await self._store.note_results(request, notes)
 
     async def _end_of(
-        self,
-        request: RunTools,
-        key: SessionKey,
-        spec: AgentSpec,
-        call: StoredCall,
-        hook: ToolHook,
-        moment: HookMoment,
+        self, at: Placed, request: RunTools, spec: AgentSpec, call: StoredCall
     ) -> HookEnd:
-        """How the hook has ended beside the call, whoever ran it."""
-        at = _Beside(key, request, call, hook, moment)
-        begun = await self._begun(at)
-        if begun is not None:
-            return begun
-        stdin = json.dumps(_given(request, spec, call, moment), ensure_ascii=False)
-        started = time.monotonic()
-        running = self._command(spec, hook, stdin.encode("utf-8", "replace"))
-        try:
-            ran = await self._watch.guard(key, request.turn, running)
-        except ToolFailed as error:
-            end = HookEnd(None, not_run(hook, error))
-        else:
-            end = _judged(hook, ran, moment)
-        return await self._complete(at, end, time.monotonic() - started)
+        def guard(running: Awaitable[HookRan]) -> Awaitable[HookRan]:
+            return self._watch.guard(at.key, at.turn, running)
 
-    async def _begun(self, at: "_Beside") -> HookEnd | None:
-        """Write the intent of a hook; how it has ended where it is not to be run."""
-        ours = caller(self._worker)
-        begun = await self._store.begin_hook(at.key, at.turn, at.epoch, at.hook, ours, at.place)
-        if isinstance(begun, HookInterrupted):
-            demand_over(at.hook, begun, self._worker, self._is_alive)
-            if begun.attempt >= ATTEMPTS_MAX:
-                text = TOO_OFTEN.format(hook=at.hook.shown, times=begun.attempt)
-                return await self._complete(at, HookEnd(None, text), 0.0)
-            begun = await self._store.begin_hook(
-                at.key, at.turn, at.epoch, at.hook, ours, at.place, begun.attempt
-            )
-        if isinstance(begun, HookInterrupted):
-            raise OwnerAlive(f"A hook was begun by worker {begun.worker} meanwhile.")
-        return begun if isinstance(begun, HookEnd) else None
-
-    async def _complete(self, at: "_Beside", end: HookEnd, seconds: float) -> HookEnd:
-        return await self._store.complete_hook(
-            at.key, at.turn, at.hook, end, at.place, at.told(end, seconds)
-        )
+        return await self._runner.end_of(at, spec, _given(request, spec, call, at.moment), guard)
 
 
-@dataclass(frozen=True)
-class _Beside:
-    """A hook at its place beside a call."""
-
-    key: SessionKey
-    request: RunTools
-    call: StoredCall
-    hook: ToolHook
-    moment: HookMoment
-
-    @property
-    def turn(self) -> int:
-        return self.request.turn
-
-    @property
-    def epoch(self) -> int:
-        return self.request.epoch
-
-    @property
-    def place(self) -> str:
-        return beside(self.turn, self.request.step, self.call.index, self.moment, self.call.edited)
-
-    def told(self, end: HookEnd, seconds: float) -> Draft:
-        """What watchers are told of it."""
-        said = end.output.strip()
-        return Draft(
-            id=f"hook/{self.place}/{self.hook.digest[:16]}",
-            type="hook_finished",
-            turn=self.turn,
-            step=self.request.step,
-            body={
-                "moment": self.moment,
-                "hook": self.hook.shown,
-                "call_id": self.call.call_id,
-                "index": self.call.index,
-                "name": self.call.name,
-                "exit_code": end.exit_code,
-                "blocked": self.moment == "PreToolUse" and refuses(self.hook, end),
-                "text": said if len(said) <= TEXT_CHARACTERS else f"{said[: TEXT_CHARACTERS - 1]}…",
-                "duration_seconds": round(seconds, 4),
-            },
-        )
-
-
-def refuses(hook: ToolHook, end: HookEnd) -> bool:
-    """Whether a hook before a call, which ended so, keeps it from running."""
-    return end.exit_code == BLOCKS or (end.exit_code != 0 and hook.on_error == "block")
-
-
-def _judged(hook: ToolHook, ran: HookRan, moment: HookMoment) -> HookEnd:
-    """How a hook has ended: with what counts of its words."""
-    if ran.code == 0:
-        return HookEnd(0, ran.output)
-    if ran.code == BLOCKS and moment == "PreToolUse":
-        return HookEnd(BLOCKS, ran.errors.strip() or ran.output)
-    return HookEnd(ran.code, FAILED.format(hook=hook.shown, code=ran.code))
+def _beside(request: RunTools, call: StoredCall, hook: ToolHook, moment: HookMoment) -> Placed:
+    return Placed(
+        key=SessionKey(request.tenant, request.session),
+        turn=request.turn,
+        epoch=request.epoch,
+        hook=hook,
+        moment=moment,
+        place=beside(request.turn, request.step, call.index, moment, call.edited),
+        step=request.step,
+        about={"call_id": call.call_id, "index": call.index, "name": call.name},
+    )
 
 
 def _given(

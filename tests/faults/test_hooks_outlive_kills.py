@@ -19,6 +19,9 @@ command = "echo second >> hooks.log"
 [[hooks.post_tool_use]]
 matcher = "charge"
 command = "{WAITS.format("after")}; echo noted"
+
+[[hooks.turn_end]]
+command = "{WAITS.format("end")}"
 """
 
 
@@ -49,7 +52,7 @@ async def test_a_worker_killed_in_a_hook_repeats_that_hook_and_nothing_that_had_
     evidence = await system.evidence(turn)
 
     # Once for each of the two calls.
-    assert lines(system.workspace) == ["before"] * 2 + ["second"] * 2 + ["after"] * 2
+    assert lines(system.workspace)[:6] == ["before"] * 2 + ["second"] * 2 + ["after"] * 2
     assert evidence.problems() == []
     hooks = [event for event in evidence.events if event.type == "hook_finished"]
     assert [(e.body["moment"], e.body["name"]) for e in hooks] == [
@@ -63,3 +66,15 @@ async def test_a_worker_killed_in_a_hook_repeats_that_hook_and_nothing_that_had_
         "charged\n[Note of a hook, and not of the tool:]\nnoted",
         "3",
     ]
+
+    await until(lambda: lines(system.workspace)[-1] == "end")
+    for name in ("worker", "temporal"):
+        await system.kill(name)
+    for name in ("temporal", "worker"):
+        await system.restart(name)
+    await until(lambda: lines(system.workspace)[-2:] == ["end"] * 2)
+    await system.release("end")
+    async for event in system.client.events("hooked"):
+        if event.type == "hook_finished" and event.body["moment"] == "TurnEnd":
+            break
+    assert lines(system.workspace)[6:] == ["end"] * 2

@@ -230,3 +230,23 @@ async def test_a_cancel_ends_a_hook_and_its_call_never_runs(made: Bench) -> None
         await made.closed(key)
     assert events[-1].body["outcome"] == "cancelled"
     assert effects(made) == 0
+
+
+async def test_hooks_of_a_turns_end_are_told_its_outcome_and_change_nothing_of_it(
+    made: Bench,
+) -> None:
+    hooks(made, ("turn_end", SEES + "exit 3", {}))
+    key = await made.session()
+    async with made.worker(scripted(calls("add", a=1, b=2), says("Three."))):
+        await made.send(key, "go")
+        events = await made.until(key, "hook_finished")
+        await made.send(key, "again")
+        events = await made.until(key, "hook_finished", turn=2)
+        await made.closed(key)
+    assert [
+        (one["event"], one["turn"], one["outcome"], one["text"], one["steps"]) for one in seen(made)
+    ] == [("TurnEnd", 1, "completed", "Three.", 2), ("TurnEnd", 2, "completed", "Three.", 2)]
+    ended = [e for e in events if e.turn == 1 and e.type in ("turn_finished", "hook_finished")]
+    assert [event.type for event in ended] == ["turn_finished", "hook_finished"]
+    assert ended[-1].body["text"].startswith("The hook sh ended with exit code 3")
+    assert await made.runtime.store.due_hooks(10) == []

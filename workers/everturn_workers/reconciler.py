@@ -55,7 +55,8 @@ class Reconciler:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        for part in (self.bury, self.wake_sleepers, self.revive, self.consolidate):
+        parts = (self.bury, self.wake_sleepers, self.revive, self.consolidate, self.end_turns)
+        for part in parts:
             try:
                 await part()
             except Exception as error:
@@ -124,3 +125,9 @@ class Reconciler:
             await self._waker.consolidate(Consolidate(due.tenant, due.id))
             # One that is begun and lost is begun again once its time has come.
             await self._memories.begun(due.id)
+
+    async def end_turns(self) -> None:
+        """Begin the hooks of turns that have ended: nobody waits for them."""
+        for due in await self._store.due_hooks(BATCH):
+            await self._waker.end_hooks(due)
+            await self._store.hooks_begun(due)

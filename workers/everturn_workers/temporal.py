@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from everturn.errors import RuntimeUnavailable
-from everturn.session import Consolidate, TurnStart
+from everturn.session import Consolidate, EndHooks, TurnStart
 from everturn_activities.store import Wake
 from everturn_workers.settings import Settings
 
@@ -94,8 +94,15 @@ class TemporalWaker:
 
     async def consolidate(self, request: Consolidate) -> None:
         """Have a memory made smaller; one that is under way already is left to it."""
+        await self._begin("Consolidation", request)
+
+    async def end_hooks(self, request: EndHooks) -> None:
+        """Have the hooks of a turn's end run; those that are under way are left to it."""
+        await self._begin("TurnEnd", request)
+
+    async def _begin(self, workflow: str, request: Consolidate | EndHooks) -> None:
         await self._client.start_workflow(
-            "Consolidation",
+            workflow,
             request,
             id=request.workflow_id,
             task_queue=self._settings.task_queue,

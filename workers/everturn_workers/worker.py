@@ -26,11 +26,13 @@ from everturn_activities.call_hooks import CallHookActivities
 from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
 from everturn_activities.consolidation import ConsolidationActivities
+from everturn_activities.end_hooks import EndHookActivities
 from everturn_activities.flights import CancelWatch
 from everturn_activities.folders import FolderActivities
 from everturn_activities.frames import Frames
 from everturn_activities.gateways.choose import Gateways, secrets_of
 from everturn_activities.gathering import Gatherer
+from everturn_activities.hook_running import HookRunner
 from everturn_activities.hooks import HookActivities
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
@@ -61,6 +63,7 @@ from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
 from everturn_workflows.consolidation import Consolidation
 from everturn_workflows.turn import Turn
+from everturn_workflows.turn_end import TurnEnd
 
 MODELS_MAX = 200
 TOOLS_MAX = 64
@@ -129,7 +132,7 @@ async def running_worker(
         turn_worker = await stack.enter_async_context(
             Worker(
                 task_queue=queue,
-                workflows=[Turn, Consolidation],
+                workflows=[Turn, Consolidation, TurnEnd],
                 activities=[
                     work.turns.begin_turn,
                     work.turns.check_inbox,
@@ -168,6 +171,7 @@ async def running_worker(
                     work.folders.prepare_folder,
                     work.call_hooks.before_calls,
                     work.call_hooks.after_calls,
+                    work.end_hooks.end_hooks,
                 ],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
@@ -214,6 +218,7 @@ class _Activities:
     hooks: HookActivities
     folders: FolderActivities
     call_hooks: CallHookActivities
+    end_hooks: EndHookActivities
 
 
 def _activities(
@@ -274,11 +279,20 @@ def _activities(
     )
     hooks = HookActivities(runtime.store, toolbox.run_hook, watch, instance, lives)
     folders = FolderActivities(runtime.store, settings.home, watch, left_out_of_copies)
-    call_hooks = CallHookActivities(
-        runtime.store, toolbox.run_hook, tools.refusal, watch, instance, lives
-    )
+    runner = HookRunner(runtime.store, toolbox.run_hook, instance, lives)
+    call_hooks = CallHookActivities(runtime.store, runner, tools.refusal, watch)
+    end_hooks = EndHookActivities(runtime.store, runner)
     return _Activities(
-        turns, steps, models, compactions, consolidations, tools, hooks, folders, call_hooks
+        turns,
+        steps,
+        models,
+        compactions,
+        consolidations,
+        tools,
+        hooks,
+        folders,
+        call_hooks,
+        end_hooks,
     )
 
 

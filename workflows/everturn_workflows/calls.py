@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         Compacted,
         Consolidate,
         ContextHead,
+        EndHooks,
         Finished,
         FinishTurn,
         Gated,
@@ -35,6 +36,7 @@ with workflow.unsafe.imports_passed_through():
     from everturn_activities.call_hooks import CallHookActivities
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
+    from everturn_activities.end_hooks import EndHookActivities
     from everturn_activities.folders import FolderActivities
     from everturn_activities.hooks import HookActivities
     from everturn_activities.model import ModelActivities
@@ -80,6 +82,9 @@ PREVIEWS_SECONDS = timedelta(minutes=25)
 
 # A whole disk can be copied meanwhile.
 FOLDER_SECONDS = timedelta(hours=2)
+
+# Each hook ends by its own time-out; this is for one that our own code would hang beside.
+END_HOOKS_SECONDS = timedelta(hours=6)
 
 HEARTBEAT_SECONDS = timedelta(seconds=5)
 
@@ -269,6 +274,18 @@ def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":
         HookActivities.run_hooks,
         RunHooks(turn.tenant, turn.session, turn.turn, turn.epoch),
         **_beside(turn, turn.hooks_seconds),
+    )
+
+
+async def end_hooks(request: EndHooks) -> None:
+    await workflow.execute_activity_method(
+        EndHookActivities.end_hooks,
+        request,
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=END_HOOKS_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=TOOL_RETRY,
+        priority=Priority(fairness_key=request.tenant),
     )
 
 

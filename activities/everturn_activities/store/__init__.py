@@ -35,6 +35,7 @@ from everturn.session import (
     Compact,
     Compacted,
     ContextHead,
+    EndHooks,
     Finished,
     FinishTurn,
     Gated,
@@ -561,6 +562,15 @@ class Store(Protocol):
         told: Draft | None = None,
     ) -> HookEnd:
         """Write what came of a hook, and tell it; the first to say so wins, and comes back."""
+        ...
+
+    async def due_hooks(self, limit: int) -> list[EndHooks]:
+        """Turns that have ended, and whose last hooks are to be begun."""
+        ...
+
+    async def hooks_begun(self, request: EndHooks) -> None: ...
+    async def final_text(self, key: SessionKey, turn: int) -> str:
+        """What a turn that has ended said to its user."""
         ...
 
     async def settle_gates(

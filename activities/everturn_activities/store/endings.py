@@ -1,5 +1,7 @@
 """A turn's end: its outcome, recorded and told once."""
 
+import json
+
 import sqlalchemy as sa
 
 from everturn.agents import AgentSpec
@@ -12,6 +14,7 @@ from everturn_activities.store import (
     approvals,
     asks,
     folders,
+    hook_runs,
     inbox,
     ledger,
     memories,
@@ -80,6 +83,12 @@ _RESPONDED = Statement(
     .limit(1)
 )
 
+_FINISHED = Statement(
+    sa.select(schema.events.c.body).where(
+        schema.events.c.sid == _sid, schema.events.c.event_id == sa.bindparam("of_event")
+    )
+)
+
 
 def finish(tx: Tx, request: FinishTurn, terms: Terms) -> Finished:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
@@ -137,6 +146,8 @@ def _record_outcome(
     side_journal.close(session, request.turn, terms.meter)
     worked = terms.spec(connection)
     memories.mark_due(session, request.turn, worked)
+    if worked.agent.hooks.turn_end:
+        hook_runs.mark_due(session, request.turn, worked.agent.hooks.turn_end)
     side = side_journal.paid(connection, session.sid, request.turn)
     if begun is not None:
         # Nobody will hear of this call any more.
@@ -182,3 +193,10 @@ def _final_text(session: LockedSession, turn: int, step: int) -> str:
             break
         found = _SAID.first(connection, before)
     return "".join(reversed(pieces))
+
+
+def told_text(connection: sa.Connection, sid: int, turn: int) -> str:
+    """What a turn that has ended said to its user, as its watchers were told."""
+    at = {"of_sid": sid, "of_event": f"turn/{turn}/finished"}
+    body = _FINISHED.scalar(connection, at)
+    return "" if body is None else str(json.loads(body)["text"])

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from everturn.agents import AgentSpec
 from everturn.events import Draft
 from everturn.hooks import Hook, HookMoment
-from everturn.session import SessionKey
+from everturn.session import EndHooks, SessionKey
 from everturn_activities.store import Caller, HookEnd, HookInterrupted, HookStarted, reads, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -34,20 +34,67 @@ _AGAIN = Statement(
     .values(
         {
             name: sa.bindparam(name)
-            for name in ("attempt", "worker", "nonce", "task_token", "started_at")
+            for name in ("state", "attempt", "worker", "nonce", "task_token", "started_at")
         }
     )
 )
 _END = Statement(
     sa.update(_runs)
     .where(_one, _runs.c.state == "started")
-    .values({name: sa.bindparam(name) for name in ("state", "ended_at", "exit_code", "output")})
+    .values(
+        due_at=None,
+        **{name: sa.bindparam(name) for name in ("state", "ended_at", "exit_code", "output")},
+    )
 )
+_DUE = Statement(
+    sa.select(schema.sessions.c.tenant, schema.sessions.c.id, _runs.c.turn)
+    .join(schema.sessions, schema.sessions.c.sid == _runs.c.sid)
+    .where(_runs.c.due_at <= sa.bindparam("upto"))
+    .distinct()
+    .limit(sa.bindparam("most"))
+)
+_PUT_OFF = Statement(
+    sa.update(_runs)
+    .where(
+        _runs.c.sid == _sid,
+        _runs.c.place == sa.bindparam("of_place"),
+        _runs.c.due_at.is_not(None),
+    )
+    .values(due_at=sa.bindparam("due_at"))
+)
+BEGUN_SECONDS = 600.0
+"""After which hooks of a turn's end that were begun, and did not end, are begun again."""
 
 
 def beside(turn: int, step: int, index: int, moment: HookMoment, edited: bool) -> str:
     """The place of a hook beside a call; what a person has edited is another call to it."""
     return f"{turn}.{step}.{index} {moment}{' edited' if edited else ''}"
+
+
+def at_end(turn: int) -> str:
+    return f"{turn} TurnEnd"
+
+
+def mark_due(session: LockedSession, turn: int, hooks: Sequence[Hook]) -> None:
+    """Have the hooks of the turn's end run, in the transaction that ends it."""
+    now = session.tx.now
+    named = {"sid": session.sid, "place": at_end(turn), "turn": turn, "state": "due"}
+    for hook in hooks:
+        begun = {"attempt": 0, "worker": "", "nonce": "", "started_at": now, "due_at": now}
+        _INSERT.run(session.tx.connection, {**named, **begun, "digest": hook.digest})
+
+
+def due(connection: sa.Connection, upto: float, limit: int) -> list[EndHooks]:
+    """Turns whose last hooks are to be begun."""
+    rows = _DUE.all(connection, {"upto": upto, "most": limit})
+    return [EndHooks(row.tenant, row.id, row.turn) for row in rows]
+
+
+def begun(tx: Tx, request: EndHooks) -> None:
+    """Let nobody begin them again before their time has come: they are begun."""
+    sid = reads.sid_of(tx.connection, SessionKey(request.tenant, request.session))
+    at = {"of_sid": sid, "of_place": at_end(request.turn)}
+    _PUT_OFF.run(tx.connection, {**at, "due_at": tx.now + BEGUN_SECONDS})
 
 
 def seconds_due(session: LockedSession, spec: AgentSpec) -> float:
@@ -81,6 +128,7 @@ def begin(
     if row is not None and row.state == "done":
         return HookEnd(row.exit_code, row.output)
     begun = {
+        "state": "started",
         "attempt": 1,
         "worker": caller.worker,
         "nonce": caller.nonce,
@@ -89,7 +137,7 @@ def begin(
     }
     if row is None:
         named = {"sid": session.sid, "place": place, "digest": hook.digest, "turn": turn}
-        _INSERT.run(tx.connection, {**named, "state": "started", **begun})
+        _INSERT.run(tx.connection, {**named, **begun})
     elif row.nonce == caller.nonce:
         return HookStarted()
     elif row.attempt == after_attempt:
@@ -118,7 +166,7 @@ def complete(
         return HookEnd(row.exit_code, row.output)
     ended = {"state": "done", "ended_at": tx.now}
     _END.run(tx.connection, {**at, **ended, "exit_code": end.exit_code, "output": end.output})
-    if told is not None and session.open_turn == turn:
+    if told is not None and (session.open_turn == turn or place == at_end(turn)):
         session.tell(told)
     session.save()
     return end

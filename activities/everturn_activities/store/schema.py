@@ -463,7 +463,7 @@ hook_runs = sa.Table(
     sa.Column("place", sa.Text, primary_key=True),
     sa.Column("digest", sa.Text, primary_key=True),
     sa.Column("turn", sa.Integer, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),  # started, done
+    sa.Column("state", sa.Text, nullable=False),  # due, started, done
     sa.Column("attempt", sa.Integer, nullable=False, default=1),
     sa.Column("worker", sa.Text, nullable=False),
     sa.Column("nonce", sa.Text, nullable=False),
@@ -472,7 +472,10 @@ hook_runs = sa.Table(
     sa.Column("ended_at", sa.Double),
     sa.Column("exit_code", sa.Integer),
     sa.Column("output", sa.Text, nullable=False, default=""),
+    # When whoever looks is to begin those of a turn's end; NULL for all others.
+    sa.Column("due_at", sa.Double),
     sa.Index(None, "state"),
+    sa.Index(None, "due_at"),
 )
 
 # What a person was asked about a budget, and the answer.

@@ -26,6 +26,7 @@ from everturn.session import (
     Compact,
     Compacted,
     ContextHead,
+    EndHooks,
     Finished,
     FinishTurn,
     Gated,
@@ -598,6 +599,18 @@ class SqlStore:
     ) -> HookEnd:
         return await self._database.write(
             lambda tx: hook_runs.complete(tx, key, turn, hook, end, place, told)
+        )
+
+    async def due_hooks(self, limit: int) -> list[EndHooks]:
+        now = self._database.now()
+        return await self._database.read(lambda connection: hook_runs.due(connection, now, limit))
+
+    async def hooks_begun(self, request: EndHooks) -> None:
+        await self._database.write(lambda tx: hook_runs.begun(tx, request))
+
+    async def final_text(self, key: SessionKey, turn: int) -> str:
+        return await self._database.read(
+            lambda connection: endings.told_text(connection, reads.sid_of(connection, key), turn)
         )
 
     async def settle_gates(

@@ -397,15 +397,18 @@ def _create_hook_runs() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.Column("output", sa.Text(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "place", "digest", name=op.f("pk_hook_runs")),
     )
     with op.batch_alter_table("hook_runs", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_hook_runs_due_at"), ["due_at"], unique=False)
         batch_op.create_index(batch_op.f("ix_hook_runs_state"), ["state"], unique=False)
 
 
 def _drop_hook_runs() -> None:
     with op.batch_alter_table("hook_runs", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_hook_runs_state"))
+        batch_op.drop_index(batch_op.f("ix_hook_runs_due_at"))
     op.drop_table("hook_runs")
 
 
