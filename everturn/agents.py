@@ -100,7 +100,8 @@ class Agent(Frozen):
     its tools work, if not in the session's folder: relative to that. `folder` says whether a
     session that begins with it has a folder of its own.
     `allowed_hosts` are those that its tools may reach, and its commands; without it pages of
-    every public host may be read, and commands have no network.
+    every public host may be read, and commands have no network. `command_secrets` names the
+    workspace's secrets that its commands find as variables.
     Without `stream` a provider is asked for its reply in one piece.
     `stall_seconds` is the silence after which a model stream counts as dead (without `stream`:
     the whole time that a reply may take), and
@@ -146,6 +147,7 @@ class Agent(Frozen):
     working_directory: str | None = None
     folder: FolderKind | None = None
     allowed_hosts: tuple[str, ...] | None = None
+    command_secrets: tuple[str, ...] = ()
     stream: bool = True
     steps_max: int = Field(default=STEPS_MAX, ge=1, le=10_000)
     stall_seconds: float = Field(default=STALL_SECONDS, gt=0)

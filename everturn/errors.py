@@ -6,6 +6,7 @@
         UnknownSession               no session of that name
         UnknownModel                 no provider serves a model of that name
         UnknownAgent                 the workspace has no agent of that name
+        SecretMissing                a secret that settings name cannot be had
         IdempotencyConflict          one id was sent with two contents
         TooLarge                     an input above its limit
       RuntimeUnavailable             a server that we need cannot be reached or started
@@ -47,6 +48,10 @@ class UnknownModel(UsageError):
 
 
 class UnknownAgent(UsageError):
+    pass
+
+
+class SecretMissing(UsageError):
     pass
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints, overload
@@ -12,6 +12,9 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from everturn.commands import NO_LIMITS_SET, CommandLimits, Progress, unseen
+from everturn.errors import ToolFailed
+from everturn.scrubbing import Scrubber
+from everturn.secrets import UPPER_NAME
 
 Effect = Literal["pure", "idempotent", "keyed", "once"]
 """What running a call twice would do.
@@ -56,6 +59,23 @@ class ToolContext:
     progress: Progress = field(default=unseen, compare=False, repr=False)
     """Shows a piece of output to whoever watches the session, before the call has ended. It may
     be called from any thread; what it was given is kept where the call is cancelled."""
+    secrets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The values that the tool has declared to read; `secret` is the way to them."""
+    command_secrets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The variables that a command of the call finds, beside those that every command has."""
+    scrubber: Scrubber = field(default_factory=Scrubber, compare=False, repr=False)
+    """Takes known secrets out of what the call says."""
+
+    def secret(self, name: str) -> str:
+        """The value of a secret that the tool has declared by `@tool(secrets=[...])`."""
+        value = self.secrets.get(name)
+        if value is None:
+            may = f"; it may read {', '.join(sorted(self.secrets))}" if self.secrets else ""
+            raise ToolFailed(
+                f"This tool may not read secret {name}{may}: its author names what it reads, by"
+                f" @tool(secrets=[{name!r}])."
+            )
+        return value
 
 
 @dataclass(frozen=True)
@@ -70,8 +90,8 @@ class Tool:
     `verify` is asked what became of a `once` call that was cut off: it returns the result,
     or None where the call had no effect. `requires_approval`: a person decides before a call
     runs; `preview` is given the same arguments and tells, without any effect, what it would
-    do. `convert` makes the function's arguments from
-    JSON that fits `parameters`.
+    do. `secrets` are the names of those that it reads. `convert` makes the function's arguments
+    from JSON that fits `parameters`.
     """
 
     name: str
@@ -86,6 +106,7 @@ class Tool:
     verify: Callable[[ToolContext], Any] | None = None
     requires_approval: bool = False
     preview: Callable[..., Any] | None = None
+    secrets: tuple[str, ...] = ()
     context_parameter: str | None = field(default=None, repr=False)
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = field(default=None, repr=False)
 
@@ -115,6 +136,7 @@ def tool(
     verify: Callable[[ToolContext], Any] | None = None,
     requires_approval: bool = False,
     preview: Callable[..., Any] | None = None,
+    secrets: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -129,6 +151,7 @@ def tool(
     verify: Callable[[ToolContext], Any] | None = None,
     requires_approval: bool = False,
     preview: Callable[..., Any] | None = None,
+    secrets: Sequence[str] = (),
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Turn a function into a `Tool`: schema from its signature, description from its docstring.
 
@@ -160,6 +183,11 @@ def tool(
             )
         if not timeout_seconds > 0:
             raise TypeError(f"Time-out {timeout_seconds} of tool {chosen!r} must be above 0.")
+        if isinstance(secrets, str) or not all(re.fullmatch(UPPER_NAME, one) for one in secrets):
+            raise TypeError(
+                f"Secrets {secrets!r} of tool {chosen!r} must be a list of names in upper case, as"
+                " the workspace's settings have them."
+            )
         arguments, names, context_parameter = _arguments(chosen, function)
 
         def convert(given: dict[str, Any]) -> dict[str, Any]:
@@ -179,6 +207,7 @@ def tool(
             verify=verify,
             requires_approval=requires_approval,
             preview=preview,
+            secrets=tuple(secrets),
             context_parameter=context_parameter,
             convert=convert,
         )

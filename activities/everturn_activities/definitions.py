@@ -136,6 +136,8 @@ def _numbered(names: tuple[str, ...], arrays: dict[tuple[str, ...], int]) -> lis
 
 def _keys(kind: type[BaseModel], where: list[str]) -> list[str]:
     for name in where:
+        if name not in kind.model_fields:
+            continue  # A name that a person gave, in a table of such.
         annotation = kind.model_fields[name].annotation
         for found in (annotation, *get_args(annotation)):
             if isinstance(found, type) and issubclass(found, BaseModel):

@@ -3,26 +3,24 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import orjson
 
 from everturn.context.compose import Context
+from everturn.scrubbing import Scrubber
 from everturn.session import ContextHead
-
-REDACTED = "[redacted]"
 
 log = logging.getLogger(__name__)
 
 
 class RequestLog:
     """One JSON object a line, appended before each call. Who may read the log may read
-    every conversation: it is its owner's only, and holds none of `secrets`."""
+    every conversation: it is its owner's only, and holds nothing that `scrubber` knows."""
 
-    def __init__(self, path: Path, secrets: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(self, path: Path, scrubber: Scrubber) -> None:
         self._path = path
-        self._secrets = secrets
+        self._scrubber = scrubber
 
     async def write(self, context: ContextHead, request: Context) -> None:
         try:
@@ -43,9 +41,7 @@ class RequestLog:
                 "parameters": {name: made[name] for name in made if name not in parts},
             }
         )
-        for secret in self._secrets():
-            # As it stands in JSON, where a quote in it would be escaped.
-            line = line.replace(orjson.dumps(secret)[1:-1], REDACTED.encode())
+        line = self._scrubber.scrubbed(line.decode()).encode()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         with os.fdopen(os.open(self._path, flags, 0o600), "ab") as file:
             file.write(line + b"\n")

@@ -4,9 +4,9 @@ import asyncio
 import codecs
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -60,17 +60,20 @@ async def run(
             elif context.allowed_hosts:
                 note = "\n[There was no network: it needs a python3 below /usr, and there is none.]"
             invocation = stack.enter_context(
-                sandboxed(arguments, context.working_dir, context.protected, limits, proxy)
+                sandboxed(
+                    *(arguments, context.working_dir, context.protected, limits, proxy),
+                    variables=context.command_secrets,
+                )
             )
         elif context.unsafe_commands:
-            invocation = Invocation(tuple(arguments))
+            invocation = Invocation(tuple(arguments), variables=context.command_secrets)
         else:
             raise ToolFailed(
                 f"Commands cannot run here: there is no sandbox, because {status.reason}. The"
                 " operator can mend that, or allow commands outside of any sandbox by"
                 " EVERTURN_UNSAFE_COMMANDS=1."
             )
-        output, errors = _Output(context.progress), _Output(unseen)
+        output, errors = _Output(context), _Output(replace(context, progress=unseen))
         outputs = [output] if stdin is None else [output, errors]
         seconds = min(timeout_seconds, limits.seconds)
         code = await _code(invocation, context.working_dir, outputs, seconds, limits, stdin)
@@ -95,14 +98,23 @@ class _PassedError(Exception):
 class _Output(CappedOutput):
     """Output that is shown as it comes, and kept as far as it is not too long."""
 
-    def __init__(self, progress: Callable[[str], None]) -> None:
+    def __init__(self, context: ToolContext) -> None:
         super().__init__(WHOLE_BYTES_MAX)
-        self._progress = progress
+        self._progress = context.progress
+        self._clean = context.scrubber.stream()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def feed(self, data: bytes) -> None:
-        super().feed(data)
-        if text := self._decoder.decode(data):
+        self._take(self._clean.feed(self._decoder.decode(data)))
+
+    def text(self) -> str:
+        self._take(self._clean.feed(self._decoder.decode(b"", final=True)))
+        self._take(self._clean.rest())
+        return super().text()
+
+    def _take(self, text: str) -> None:
+        if text:
+            super().feed(text.encode())
             self._progress(text)
 
 
@@ -195,7 +207,10 @@ async def _start(
             *invocation.arguments,
             cwd=working_dir,
             # No secret of ours may reach a command, inside a sandbox or outside.
-            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+            env={
+                **{name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+                **invocation.variables,
+            },
             stdin=theirs[outputs] if len(theirs) > outputs else asyncio.subprocess.DEVNULL,
             stdout=theirs[0],
             stderr=theirs[outputs - 1],

@@ -5,9 +5,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from everturn.commands import NO_LIMITS_SET, CommandLimits
@@ -30,6 +30,9 @@ _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 
 
 _CERTIFICATES = ("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki", "/etc/ca-certificates")
+
+
+NO_VARIABLES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,13 @@ class Invocation:
     """A command line, and the descriptors that its process inherits.
 
     `about` is a file in which bwrap writes who runs in the sandbox; None outside of any.
+    `variables` are those of the process beside what every command has.
     """
 
     arguments: tuple[str, ...]
     descriptors: tuple[int, ...] = ()
     about: int | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @contextmanager
@@ -84,10 +89,11 @@ def sandboxed(
     protected: Sequence[Path] = (),
     limits: CommandLimits = NO_LIMITS_SET,
     proxy: Path | None = None,
+    variables: Mapping[str, str] = NO_VARIABLES,
 ) -> Iterator[Invocation]:
     """How to run a program with its arguments in the sandbox; for the length of the block.
 
-    There is no network but what the socket `proxy` leads to.
+    There is no network but what the socket `proxy` leads to. `variables` are set inside.
     `protected` paths are read-only inside. One that does not exist would let a command create
     it, so an empty placeholder takes its place while commands run.
     """
@@ -103,10 +109,21 @@ def sandboxed(
             stack.callback(os.close, filtered)
             descriptors.append(filtered)
         outer = _bwrap(limits, (("--bind", root, ""), *binds), filtered, proxy)
+        if variables:
+            # From a file in memory: every user of the machine can read a command line.
+            told = _memory("everturn-variables", _settings_of(variables))
+            stack.callback(os.close, told)
+            descriptors.append(told)
+            outer += ["--args", str(told)]
         inner = ["--info-fd", str(about), "prlimit", f"--nproc={limits.processes}", "--"]
         if proxy is not None:
             inner += ["python3", "-I", "-S", "-c", _forwarder(), _PROXY, str(_PROXY_PORT)]
         yield Invocation((*outer, *inner, *arguments), tuple(descriptors), about)
+
+
+def _settings_of(variables: Mapping[str, str]) -> bytes:
+    pieces = (piece for name, value in variables.items() for piece in ("--setenv", name, value))
+    return "".join(f"{piece}\0" for piece in pieces).encode()
 
 
 def can_have_network() -> bool:

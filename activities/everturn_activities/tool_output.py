@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from everturn.errors import Fenced
+from everturn.scrubbing import Scrubber
 from everturn_activities.capped import CappedOutput
 
 SHOWN_SECONDS = 0.25
@@ -25,8 +26,9 @@ class ToolOutput:
     is lost: the result, or what a cancel leaves, has it again. Without `tell` it is only kept.
     """
 
-    def __init__(self, tell: Tell | None) -> None:
+    def __init__(self, tell: Tell | None, scrubber: Scrubber) -> None:
         self._tell = tell
+        self._clean = scrubber.stream()
         self._loop = asyncio.get_running_loop()
         self._kept = CappedOutput()
         self._pending: list[str] = []
@@ -46,6 +48,7 @@ class ToolOutput:
 
     def text(self) -> str:
         """What was said, cut in its middle where it is long."""
+        self._kept.feed(self._clean.rest().encode("utf-8", "replace"))
         return self._kept.text()
 
     async def stop(self) -> None:
@@ -54,7 +57,9 @@ class ToolOutput:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
 
-    def _take(self, text: str) -> None:
+    def _take(self, said: str) -> None:
+        if not (text := self._clean.feed(said)):
+            return
         self._kept.feed(text.encode("utf-8", "replace"))
         if self._tell is None or self._shown > SHOWN_CHARACTERS_MAX:
             return

@@ -67,6 +67,7 @@ async def call_tool(
     wrong = wrong_arguments(spec, arguments, malformed)
     if wrong is not None:
         return ToolOutcome(capped(wrong), failed=True)
+    clean = context.scrubber.scrubbed
     try:
         given = tool.convert(arguments) if tool.convert is not None else dict(arguments)
     except pydantic_core.ValidationError as error:
@@ -77,7 +78,7 @@ async def call_tool(
         return ToolOutcome(capped(text), failed=True)
     except BaseException as error:
         # A validator of the tool's own broke. Nothing is awaited here, so it is no cancelling.
-        return ToolOutcome(capped(_explained(error, context.working_dir)), failed=True)
+        return ToolOutcome(capped(clean(_explained(error, context.working_dir))), failed=True)
     if tool.context_parameter is not None:
         given[tool.context_parameter] = context
     return await _run(tool, spec, given, context)
@@ -86,10 +87,12 @@ async def call_tool(
 async def _run(
     tool: Tool, spec: ToolSpec, given: dict[str, Any], context: ToolContext
 ) -> ToolOutcome:
+    # Before anything is cut: half a secret would not be found.
+    clean = context.scrubber.scrubbed
     try:
         async with asyncio.timeout(spec.timeout_seconds) as timeout:
             text = rendered(await _returned(tool.run, spec.quick, given))
-        return _told(text)
+        return _told(clean(text))
     except asyncio.CancelledError:
         if _is_cancelled():
             raise
@@ -99,7 +102,7 @@ async def _run(
         # KeyboardInterrupt is its own: a task that raised it would end the event loop.
         if isinstance(error, TimeoutError) and timeout.expired():
             return ToolOutcome(_timed_out(spec, _is_threaded(tool.run, spec.quick)), failed=True)
-        return _told(_explained(error, context.working_dir), failed=True)
+        return _told(clean(_explained(error, context.working_dir)), failed=True)
 
 
 def _told(text: str, failed: bool = False) -> ToolOutcome:
@@ -244,17 +247,18 @@ async def preview_call(
     """
     if tool.preview is None:
         return None
+    clean = context.scrubber.scrubbed
     try:
         given = tool.convert(arguments) if tool.convert is not None else dict(arguments)
         if tool.context_parameter is not None:
             given[tool.context_parameter] = context
         async with asyncio.timeout(PREVIEW_SECONDS):
-            return capped(rendered(await _returned(tool.preview, False, given)))
+            return capped(clean(rendered(await _returned(tool.preview, False, given))))
     except BaseException as error:
         # It is asked for all the same: what it would do, the person then reads off the call.
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise
-        return capped(f"There is no preview: {_explained(error, context.working_dir)}")
+        return capped(clean(f"There is no preview: {_explained(error, context.working_dir)}"))
 
 
 async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
@@ -274,7 +278,7 @@ async def verify_tool(tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolO
                 " call it again if it is still wanted.",
                 failed=True,
             )
-        return ToolOutcome(capped(rendered(found)))
+        return ToolOutcome(capped(context.scrubber.scrubbed(rendered(found))))
     except BaseException as error:
         # A broken probe tells nothing, which is just what the caller then says.
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():

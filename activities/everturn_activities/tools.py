@@ -271,7 +271,7 @@ class ToolActivities:
             self._store.tell_output, key, request.turn, request.step, call.index, attempt
         )
         # A call without an intent row has not been told of yet.
-        output = ToolOutput(tell if attempt else None)
+        output = ToolOutput(tell if attempt else None, context.scrubber)
         context = replace(context, progress=output.add)
         running = self._toolbox.call(tool, described, call.arguments, call.malformed, context)
         try:

@@ -4,7 +4,7 @@ import functools
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
@@ -17,6 +17,7 @@ from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
 from everturn.profile import Profile
+from everturn.secrets import UPPER_NAME, SecretSource
 from everturn.skills import SkillRoot
 from everturn.tools import RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
@@ -109,6 +110,9 @@ class WorkspaceSettings(Frozen):
     knowledge: KnowledgeSettings = KnowledgeSettings()
     hooks: Hooks = Hooks()
     folders: FolderSettings = FolderSettings()
+    secrets: dict[Annotated[str, Field(pattern=UPPER_NAME)], SecretSource] = Field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
@@ -210,6 +214,13 @@ class Workspace:
         if agent.output is not None and (broken := broken_schema(agent.output)) is not None:
             place = place_of(defined.path, defined.text, ["output"])
             raise WorkspaceError(f"{place}: output is no JSON schema: {broken}; mend it.")
+        for secret in agent.command_secrets:
+            if secret not in self.settings.secrets:
+                place = place_of(defined.path, defined.text, ["command_secrets"])
+                raise WorkspaceError(
+                    f"{place} names secret {secret!r}{meant(secret, self.settings.secrets)}, which"
+                    f" [secrets] of {SETTINGS_FILE} does not have; add it there."
+                )
         known = {tool.name for tool in self.shown(profile)} | set(self.specs)
         for key in ("tools", "allowed_tools"):
             for tool in getattr(agent, key) or ():

@@ -2,13 +2,16 @@
 
 import hashlib
 import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.commands import NO_LIMITS_SET, CommandLimits
-from everturn.errors import WorkspaceError
+from everturn.errors import SecretMissing, ToolFailed, UsageError, WorkspaceError
 from everturn.hooks import Hook
+from everturn.secrets import SecretSource
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn_activities.bounded import Bounded
@@ -21,8 +24,10 @@ from everturn_activities.hook_files import hook_files
 from everturn_activities.hooks import HookRan
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
+from everturn_activities.threads import in_thread
 from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
 from everturn_activities.trust import resolved
+from everturn_activities.vault import Vault
 from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
 
 FRESH_SECONDS = 1.0
@@ -46,6 +51,7 @@ class Workspaces:
         self._unsafe_commands = unsafe_commands
         self._limits = limits
         self._services = services
+        self._vault = services.vault or Vault({})
         self._loaded: dict[str, tuple[float, Workspace]] = {}
         self._made: Bounded[object, AgentSpec] = Bounded(SPECS_KEPT, 0)
         self._looked: Bounded[str, tuple[float, bool]] = Bounded(SPECS_KEPT, 0)
@@ -114,12 +120,31 @@ class Workspaces:
     def _load(self, path: str) -> Workspace:
         workspace = load(Path(path))
         self._loaded[path] = (time.monotonic(), workspace)
+        self._vault.know(workspace.path, workspace.settings.secrets)
         return workspace
+
+    def _secrets_of(self, path: str) -> Mapping[str, SecretSource]:
+        """The secrets that a workspace names; each value that can be had is known afterwards."""
+        loaded = self._loaded.get(path)
+        if loaded is None or time.monotonic() - loaded[0] > FRESH_SECONDS:
+            try:
+                return self._load(path).settings.secrets
+            except UsageError:
+                # A turn goes on though its settings have been broken meanwhile.
+                if loaded is None:
+                    return {}
+        assert loaded is not None
+        named = loaded[1].settings.secrets
+        if named:
+            self._vault.know(loaded[1].path, named)
+        return named
 
     def context(
         self, spec: AgentSpec, key: SessionKey, turn: int, step: int, index: int, attempt: int
     ) -> InsideContext:
         working_dir = Path(spec.working_dir)
+        # A tool may come upon a value by itself, so all are known before any call.
+        self._secrets_of(spec.workspace)
         return InsideContext(
             tenant=key.tenant,
             session=key.session,
@@ -130,6 +155,7 @@ class Workspaces:
             unsafe_commands=self._unsafe_commands,
             command_limits=self._limits,
             allowed_hosts=spec.agent.allowed_hosts,
+            scrubber=self._vault.scrubber,
             spec=spec,
             turn=turn,
             step=step,
@@ -144,10 +170,18 @@ class Workspaces:
         malformed: str | None,
         context: ToolContext,
     ) -> ToolOutcome:
-        return await call_tool(tool, spec, arguments, malformed, _given(spec, context))
+        try:
+            context = await self._given(tool, spec, context)
+        except SecretMissing as error:
+            return ToolOutcome(str(error), failed=True)
+        return await call_tool(tool, spec, arguments, malformed, context)
 
     async def run_hook(self, spec: AgentSpec, hook: Hook, stdin: bytes | None = None) -> HookRan:
         working_dir = Path(spec.working_dir)
+        try:
+            secrets = await self._values(spec, spec.agent.command_secrets)
+        except SecretMissing as error:
+            raise ToolFailed(str(error)) from None
         context = ToolContext(
             tenant="",
             session="",
@@ -157,17 +191,54 @@ class Workspaces:
             unsafe_commands=self._unsafe_commands,
             command_limits=self._limits,
             allowed_hosts=spec.agent.allowed_hosts,
+            command_secrets=secrets,
+            scrubber=self._vault.scrubber,
         )
         ended = await run(hook.line, context, hook.timeout_seconds, stdin)
         return HookRan(ended.code, capped(ended.output), capped(ended.errors))
 
     async def verify(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolOutcome | None:
-        return await verify_tool(tool, spec, _given(spec, context))
+        try:
+            context = await self._given(tool, spec, context)
+        except SecretMissing:
+            return None
+        return await verify_tool(tool, spec, context)
 
     async def preview(
         self, tool: Tool, spec: ToolSpec, arguments: dict[str, Any], context: ToolContext
     ) -> str | None:
-        return await preview_call(tool, spec, arguments, _given(spec, context))
+        try:
+            context = await self._given(tool, spec, context)
+        except SecretMissing as error:
+            return f"There is no preview: {error}"
+        return await preview_call(tool, spec, arguments, context)
+
+    async def _given(self, tool: Tool, spec: ToolSpec, context: ToolContext) -> ToolContext:
+        """What a tool may know: a workspace's own is told nothing of the inside.
+
+        Raises SecretMissing.
+        """
+        if not isinstance(context, InsideContext):
+            return context
+        turn = context.spec
+        if tool.secrets:
+            context = replace(context, secrets=await self._values(turn, tool.secrets))
+        if spec.source != "builtin":
+            return context.outside()
+        if turn.agent.command_secrets:
+            values = await self._values(turn, turn.agent.command_secrets)
+            context = replace(context, command_secrets=values)
+        return context
+
+    async def _values(self, spec: AgentSpec, names: Iterable[str]) -> dict[str, str]:
+        """The secrets of these names. Raises SecretMissing."""
+        if not names:
+            return {}
+        secrets, root = self._secrets_of(spec.workspace), Path(spec.workspace)
+        # A keyring may take its time.
+        return await in_thread(
+            lambda: {name: self._vault.value(root, secrets, name) for name in names}
+        )
 
 
 def _own_place(spec: AgentSpec, assignment: Assignment) -> str:
@@ -193,13 +264,6 @@ def _protected(spec: AgentSpec, working_dir: Path) -> tuple[Path, ...]:
     known = protected_paths(Path(spec.workspace), working_dir, spec.profile.skills.roots)
     hooks = spec.agent.hooks
     return (*known, *hook_files(hooks, working_dir)) if hooks.all else known
-
-
-def _given(spec: ToolSpec, context: ToolContext) -> ToolContext:
-    """What a tool may know: a workspace's own is told nothing of the inside."""
-    if spec.source != "builtin" and isinstance(context, InsideContext):
-        return context.outside()
-    return context
 
 
 def idempotency_key(key: SessionKey, turn: int, step: int, index: int) -> str:

@@ -162,3 +162,26 @@ async def test_a_port_that_our_own_api_holds_is_fine(up: Callable[..., UpProcess
 
     assert check.ok
     assert str(url) in check.sentence
+
+
+async def test_secrets_that_are_missing_or_that_others_may_read_are_named(
+    home: Path, tmp_path: Path
+):
+    named = '[secrets]\nTOKEN = {env = "A_CREDENTIAL"}\nKEY = {file = "key"}\n'
+    (tmp_path / "everturn.toml").write_text(named)
+    key = tmp_path / "key"
+    key.write_text("canary-0123456789")
+    key.chmod(0o640)
+
+    missing = await found("secrets", home=home, workspace=tmp_path)
+    given = {"A_CREDENTIAL": "canary-9876543210"}
+    open_file = await found("secrets", given, home=home, workspace=tmp_path)
+    key.chmod(0o600)
+    fine = await found("secrets", given, home=home, workspace=tmp_path)
+
+    assert (missing.ok, missing.sentence) == (
+        False,
+        "Secret TOKEN is missing: set the variable A_CREDENTIAL.",
+    )
+    assert (open_file.ok, open_file.mend) == (False, f"chmod 600 {key}")
+    assert (fine.ok, fine.sentence) == (True, "Secrets that are there: KEY, TOKEN.")

@@ -15,6 +15,7 @@ from harness import Bench
 from everturn.events import Event
 from everturn.messages import user_text
 from everturn.session import SessionKey
+from everturn_activities.builtin.inside import Services
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.gateways.scripted import Script
 from everturn_activities.store import Inbound
@@ -118,13 +119,13 @@ async def play(
         key = await made.session(session)
         before = await made.runtime.store.turns(key)
         played = Play(made, key)
-        gateways = Gateways({})
+        gateways = Gateways({}, made.runtime.vault)
         async with running_worker(
             made.client,
             made.runtime,
             made.settings,
             gateways,
-            Workspaces(),
+            Workspaces(services=Services(vault=made.runtime.vault)),
             Workspaces(services=made.runtime.services),
             workflows_cached=0,
         ):

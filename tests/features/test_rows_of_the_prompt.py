@@ -208,6 +208,7 @@ async def test_E25_each_request_is_logged_whole_before_it_is_made_and_without_se
     made: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", 'sk-"quoted"-0123')
+    made.runtime.vault.variable("SOME_API_KEY")
     path = tmp_path / "requests.jsonl"
     said = 'My key is sk-"quoted"-0123.'
     _, requests = await asked(made, PAIR, said, steps=1, request_log=path)
@@ -217,7 +218,7 @@ async def test_E25_each_request_is_logged_whole_before_it_is_made_and_without_se
         ("s", 1, 2),
     ]
     assert text_of(requests[0].messages[-1]) == said
-    assert logged[0]["messages"][-1]["parts"][0]["text"] == "My key is [redacted]."
+    assert logged[0]["messages"][-1]["parts"][0]["text"] == "My key is [secret SOME_API_KEY]."
     assert (logged[0]["model"], logged[0]["system"]) == (requests[0].model, "")
     assert logged[0]["tools"][0]["name"] == "add"
     assert logged[0]["parameters"]["temperature"] is None

@@ -1,19 +1,22 @@
 """Which gateway serves a model, what it costs, and how many tokens a message takes."""
 
 import base64
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from model_servers import asking
+from model_servers import asking, raw_server, refusing, replied
 
 from everturn.agents import Candidate
-from everturn.errors import UnknownModel
-from everturn.messages import Document, Image, Text, ToolMessage, ToolResult, UserMessage
+from everturn.errors import ModelRefused, UnknownModel
+from everturn.messages import Document, Image, Text, ToolMessage, ToolResult, UserMessage, user_text
 from everturn_activities import prices, tokens
 from everturn_activities.gateways import Usage
 from everturn_activities.gateways.choose import Gateways, check_model
+from everturn_activities.gateways.discreet import CleanRequests
+from everturn_activities.vault import Vault
 
 
 @pytest.mark.parametrize(
@@ -158,3 +161,39 @@ def test_a_route_knows_the_account_and_tells_neither_key_nor_password() -> None:
     assert gateways.route(anthropic).key == others.route(anthropic).key
     own = Candidate(model="anthropic/claude-sonnet-4-5", api_key_variable="OTHER_KEY")
     assert gateways.route(own).key != gateways.route(anthropic).key
+
+
+SECRET = "canary-0123456789"
+
+
+async def test_no_request_and_no_error_holds_a_value_that_is_known():
+    """Whatever a person, a file or a model has put into a conversation."""
+    vault = Vault({"A_TOKEN": SECRET})
+    gateways = Gateways({}, vault)
+    async with raw_server(refusing(400, {"error": {"message": f"bad {SECRET}"}})) as server:
+        context = asking(
+            f"{server.url}/v1",
+            user_text(f"It is {SECRET}."),
+            user_text("Nothing."),
+            system=f"Use {SECRET}.",
+        )
+        with pytest.raises(ModelRefused) as raised:
+            await replied(gateways.for_context(context), context)
+        # The second time from memory, and what is learnt meanwhile is looked for too.
+        vault.scrubber.learn("LATE", "Nothing.")
+        with pytest.raises(ModelRefused):
+            await replied(gateways.for_context(context), context)
+    await gateways.close()
+    first, second = (json.dumps(request.body) for request in server.requests)
+    assert SECRET not in f"{first}{second}{raised.value}"
+    assert "Use [secret A_TOKEN]." in first
+    assert "It is [secret A_TOKEN]." in second
+    assert "bad [secret A_TOKEN]" in str(raised.value)
+    assert ("Nothing." in first, "Nothing." in second) == (True, False)
+
+
+def test_a_request_without_secrets_is_sent_as_it_is():
+    clean = CleanRequests(Vault({"A_TOKEN": SECRET}).scrubber)
+    context = asking(None, system="Be kind.")
+    assert clean.of(context) is context
+    assert clean.of(context) is context

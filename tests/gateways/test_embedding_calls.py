@@ -24,6 +24,7 @@ from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.embeddings import SqlEmbeddings
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
+from everturn_activities.vault import Vault
 
 
 def price(model: str, usage: Usage) -> float:
@@ -64,7 +65,7 @@ async def desk(folder: Path, url: str, **limits: Any) -> AsyncIterator[Desk]:
     given = Limits({"*": ProviderLimits(**limits)})
     governor = QuickGovernor(MemoryGovernor(given), given)
     await governor.look()
-    embedders = Embedders({}, SqlEmbeddings(database), governor, Gateways({}), len, price)
+    embedders = Embedders(Vault({}), SqlEmbeddings(database), governor, Gateways({}), len, price)
     library = Library(
         SqlKnowledgeBases(database), SqliteIndex(folder / "knowledge.db"), embedders.of
     )

@@ -3,6 +3,7 @@
 import asyncio
 
 from everturn.errors import Fenced
+from everturn.scrubbing import Scrubber
 from everturn_activities import tool_output
 from everturn_activities.tool_output import NOT_SHOWN, ToolOutput
 
@@ -14,7 +15,7 @@ async def test_pieces_are_joined_and_numbered(monkeypatch):
     async def tell(n: int, text: str) -> None:
         await told.put((n, text))
 
-    output = ToolOutput(tell)
+    output = ToolOutput(tell, Scrubber())
     await asyncio.to_thread(output.add, "a")
     output.add("b")
     first = await told.get()
@@ -37,7 +38,7 @@ async def test_a_flood_is_shown_to_a_bound_and_an_overtaken_attempt_not_at_all(m
         over.set()
         raise Fenced("a newer attempt has begun")
 
-    output = ToolOutput(tell)
+    output = ToolOutput(tell, Scrubber())
     for text in ("abcd", "e", "f"):
         output.add(text)
     await over.wait()

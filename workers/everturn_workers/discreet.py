@@ -5,15 +5,18 @@ parameters. Those that we raise ourselves say what may be said; of any other, hi
 and log learn the type and where it came from.
 """
 
+import io
 import logging
+import sys
 import traceback
-from typing import Any
+from typing import Any, TextIO
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, FailureError
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from everturn.errors import FAULT, EverturnError
+from everturn.scrubbing import Scrubber
 
 FAULTS_MAX = 20
 """A fault of ours does not mend itself: after so many attempts, about a minute, it is final."""
@@ -53,3 +56,27 @@ def log_to_stderr(level: str) -> None:
     )
     for chatty in ("httpx", "httpcore", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def keep_out_of_logs(scrubber: Scrubber) -> None:
+    """Take known secrets out of all that this process prints: a tool's `print` goes there too."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
+            handler.setStream(_Scrubbed(sys.stderr, scrubber))
+    sys.stdout, sys.stderr = _Scrubbed(sys.stdout, scrubber), _Scrubbed(sys.stderr, scrubber)
+
+
+class _Scrubbed(io.TextIOBase):
+    def __init__(self, stream: TextIO, scrubber: Scrubber) -> None:
+        self._stream = stream
+        self._scrubber = scrubber
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._scrubber.scrubbed(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()

@@ -15,6 +15,7 @@ from everturn.errors import UnknownModel, UsageError
 from everturn_activities.gateways.choose import check_model, provider_of
 from everturn_activities.governor.limits import Limits
 from everturn_activities.sandbox import probe
+from everturn_activities.vault import Vault
 from everturn_activities.workspace import load
 from everturn_workers import fetch
 from everturn_workers.server import answers
@@ -22,6 +23,7 @@ from everturn_workers.settings import Settings
 from everturn_workers.up_record import running
 
 REACH_SECONDS = 5.0
+_MEND_SECRETS = "See `everturn secrets list`; mend [secrets] of everturn.toml where it is wrong."
 
 # The variables of which one must be set, by provider.
 # Providers that are not named here are for the first call to judge.
@@ -60,6 +62,7 @@ async def checks(settings: Settings, environment: Mapping[str, str] = os.environ
         *await _redis(settings),
         await asyncio.to_thread(_sandbox, settings),
         *await asyncio.to_thread(_workspace_and_model, settings, environment),
+        *await asyncio.to_thread(_secrets, settings, environment),
         _port(settings),
     ]
 
@@ -199,6 +202,29 @@ def _workspace_and_model(settings: Settings, environment: Mapping[str, str]) -> 
         return [Check("workspace", False, str(error), "Mend it, or choose another --workspace.")]
     found = f"The workspace {settings.workspace} can be read."
     return [Check("workspace", True, found), _model(agent, environment)]
+
+
+def _secrets(settings: Settings, environment: Mapping[str, str]) -> list[Check]:
+    """Whether the workspace's secrets are there, and in files that nobody else may read."""
+    if settings.workspace is None:
+        return []
+    try:
+        workspace = load(settings.workspace)
+    except UsageError:
+        return []
+    named = workspace.settings.secrets
+    missing = Vault(environment).missing(workspace.path, named, named)
+    found = [Check("secrets", False, reason, _MEND_SECRETS) for reason in missing.values()]
+    for name, source in named.items():
+        if name in missing or source.file is None:
+            continue
+        path = workspace.path / Path(source.file).expanduser()
+        if path.stat().st_mode & 0o077:
+            sentence = f"Other users may read the file {source.file} of secret {name}."
+            found.append(Check("secrets", False, sentence, f"chmod 600 {path}"))
+    if not found and named:
+        found = [Check("secrets", True, f"Secrets that are there: {', '.join(sorted(named))}.")]
+    return found
 
 
 def _model(agent: Agent, environment: Mapping[str, str]) -> Check:

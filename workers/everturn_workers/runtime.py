@@ -29,6 +29,7 @@ from everturn_activities.store.embeddings import SqlEmbeddings
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_memories import SqlMemories
+from everturn_activities.vault import Vault
 from everturn_activities.wakeups import WakeUps
 from everturn_workers.home import leave_socket_dir, prepare, socket_dir
 from everturn_workers.settings import Settings
@@ -48,11 +49,12 @@ class Runtime:
     events: SqlEventLog
     wakeups: WakeUps
     governor: QuickGovernor
+    vault: Vault
 
     @property
     def services(self) -> Services:
         """What built-in tools work with."""
-        return Services(self.memories, self.library, self.skills, self.store)
+        return Services(self.memories, self.library, self.skills, self.store, self.vault)
 
 
 @asynccontextmanager
@@ -67,11 +69,12 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     asyncio.get_running_loop().run_in_executor(None, tokens.warm)
     limits = Limits(settings.provider_limits)
     governor = QuickGovernor(_governor(settings, database, limits), limits)
+    vault = Vault(os.environ)
     embedders = Embedders(
-        os.environ,
+        vault,
         SqlEmbeddings(database),
         governor,
-        Gateways(os.environ),
+        Gateways(os.environ, vault),
         count_text,
         prices.cost_usd,
     )
@@ -81,7 +84,10 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     memories = SqlMemories(database, count_text)
     events = SqlEventLog(database, wakeups)
     try:
-        yield Runtime(store, memories, library, Skills(settings.home), events, wakeups, governor)
+        yield Runtime(
+            *(store, memories, library, Skills(settings.home), events, wakeups, governor),
+            vault=vault,
+        )
     finally:
         await governor.close()
         await library.close()

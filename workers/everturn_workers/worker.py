@@ -30,7 +30,7 @@ from everturn_activities.end_hooks import EndHookActivities
 from everturn_activities.flights import CancelWatch
 from everturn_activities.folders import FolderActivities
 from everturn_activities.frames import Frames
-from everturn_activities.gateways.choose import Gateways, secrets_of
+from everturn_activities.gateways.choose import Gateways
 from everturn_activities.gathering import Gatherer
 from everturn_activities.hook_running import HookRunner
 from everturn_activities.hooks import HookActivities
@@ -47,8 +47,9 @@ from everturn_activities.sources.skills import SkillSources
 from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
+from everturn_activities.vault import Vault
 from everturn_activities.workspace import left_out_of_copies
-from everturn_workers.discreet import Discreet, log_to_stderr
+from everturn_workers.discreet import Discreet, keep_out_of_logs, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
 from everturn_workers.reconciler import Reconciler
@@ -183,11 +184,11 @@ async def running_worker(
         yield instance
 
 
-def _request_log(settings: Settings) -> RequestLog | None:
+def _request_log(settings: Settings, vault: Vault) -> RequestLog | None:
     if settings.request_log is None:
         return None
     path = settings.request_log.expanduser().absolute()
-    return RequestLog(path, lambda: secrets_of(os.environ))
+    return RequestLog(path, vault.scrubber)
 
 
 def _counts_exactly(model: str) -> bool:
@@ -250,7 +251,7 @@ def _activities(
         watch,
         admission,
         instance,
-        _request_log(settings),
+        _request_log(settings, runtime.vault),
     )
     frames = Frames(tokens.count_text, prices.window, _counts_exactly)
     compactions = CompactionActivities(
@@ -331,10 +332,11 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    gateways = Gateways(os.environ)
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime(settings))
+        gateways = Gateways(os.environ, runtime.vault)
         stack.push_async_callback(gateways.close)
+        keep_out_of_logs(runtime.vault.scrubber)
         client = await _connected(settings, stopping)
         if client is None:
             return

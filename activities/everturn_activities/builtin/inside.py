@@ -10,6 +10,7 @@ from everturn.session import SessionKey
 from everturn.tools import ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
 from everturn_activities.skills.shelf import Skills
+from everturn_activities.vault import Vault
 
 
 class Facts(Protocol):
@@ -56,6 +57,7 @@ class Services:
     library: Library | None = None
     skills: Skills | None = None
     results: Results | None = None
+    vault: Vault | None = None
 
 
 NO_SERVICES = Services()

@@ -9,21 +9,24 @@ from everturn.agents import Agent, Candidate
 from everturn.context.compose import Context
 from everturn.errors import UnknownModel
 from everturn_activities.gateways import OPENAI_URL, ModelGateway, sampling
+from everturn_activities.gateways.discreet import CleanRequests, Discreet
 from everturn_activities.gateways.sampling import sampling_provider
 from everturn_activities.governor import Route
 from everturn_activities.prices import model_entry, providers
-
-_SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+from everturn_activities.vault import Vault, secret_names
 
 
 class Gateways:
     """The gateways of a process, each started when it is first needed.
 
-    `environ` gives `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the keys of other providers.
+    `environ` gives `OPENAI_BASE_URL`, `OPENAI_API_KEY` and the keys of other providers; no value
+    that `vault` knows is sent in a request, or told in an error.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], vault: Vault | None = None) -> None:
         self._environ = environ
+        self._vault = vault or Vault(environ)
+        self._clean = CleanRequests(self._vault.scrubber)
         self._chat_completions: ModelGateway | None = None
         self._litellm: ModelGateway | None = None
         self._routes: dict[tuple[str, str | None, str | None], Route] = {}
@@ -47,16 +50,17 @@ class Gateways:
 
                 self._chat_completions = ChatCompletionsGateway(
                     base_url=self._environ.get("OPENAI_BASE_URL"),
-                    key=self._environ.get,
+                    key=self._vault.variable,
                 )
-            return self._chat_completions
+            return self._discreet(self._chat_completions)
         if self._litellm is None:
             from everturn_activities.gateways.litellm import LiteLLMGateway
 
-            self._litellm = LiteLLMGateway(
-                secrets=lambda: secrets_of(self._environ), key=self._environ.get
-            )
-        return self._litellm
+            self._litellm = LiteLLMGateway(secrets=self._vault.keys, key=self._vault.variable)
+        return self._discreet(self._litellm)
+
+    def _discreet(self, gateway: ModelGateway) -> ModelGateway:
+        return Discreet(gateway, self._clean) if self._clean.scrubber else gateway
 
     def left_out(self, agent: Agent) -> str | None:
         """Which of the agent's settings its model's provider has not, in a sentence."""
@@ -132,12 +136,4 @@ def _host(url: str) -> str:
 def _account(environ: Mapping[str, str], provider: str) -> list[str]:
     """The variables of secrets whose names begin with the provider's."""
     prefix = provider.upper().removesuffix("_AI")
-    return sorted(
-        name for name in environ if name.startswith(prefix) and name.endswith(_SECRET_ENDINGS)
-    )
-
-
-def secrets_of(environ: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        value for name, value in environ.items() if name.endswith(_SECRET_ENDINGS) and value
-    )
+    return sorted(name for name in secret_names(environ) if name.startswith(prefix))

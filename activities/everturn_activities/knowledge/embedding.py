@@ -7,7 +7,7 @@ tried again. That a text is embedded once is the index's part, which keeps vecto
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,6 +20,7 @@ from everturn_activities.gateways import Embedded, Usage
 from everturn_activities.governor import ModelCall, Permit, given_up, sentence
 from everturn_activities.governor.quick import QuickGovernor
 from everturn_activities.store.embeddings import Embedding, Refused
+from everturn_activities.vault import Vault
 
 if TYPE_CHECKING:
     from everturn_activities.gateways.embeddings import EmbeddingsGateway
@@ -51,19 +52,19 @@ class ModelEmbedder:
 
 
 class Embedders:
-    """`environ` gives the keys and addresses of providers, as for replies; `count` measures a
+    """`vault` gives the keys and addresses of providers, as for replies; `count` measures a
     text and `price` what a model takes for it."""
 
     def __init__(
         self,
-        environ: Mapping[str, str],
+        vault: Vault,
         ledger: Ledger,
         governor: QuickGovernor,
         routes: Routes,
         count: Callable[[str], int],
         price: Callable[[str, Usage], float | None],
     ) -> None:
-        self._environ = environ
+        self._vault = vault
         self._ledger = ledger
         self._governor = governor
         self._routes = routes
@@ -151,8 +152,9 @@ class Embedders:
     async def _asked(
         self, model: str, texts: Sequence[str], settings: "KnowledgeSettings"
     ) -> Embedded:
-        from everturn_activities.gateways.choose import provider_of, secrets_of
+        from everturn_activities.gateways.choose import provider_of
 
+        texts = [self._vault.scrubber.scrubbed(text) for text in texts]
         if settings.base_url is not None or provider_of(model) == "openai":
             return await self._opened().embed(
                 model, texts, settings.base_url, settings.api_key_variable, SECONDS
@@ -160,7 +162,7 @@ class Embedders:
         # LiteLLM takes seconds to import.
         from everturn_activities.gateways.litellm import LiteLLMGateway
 
-        gateway = LiteLLMGateway(lambda: secrets_of(self._environ), self._environ.get)
+        gateway = LiteLLMGateway(self._vault.keys, self._vault.variable)
         return await gateway.embed(model, texts, settings.api_key_variable, SECONDS)
 
     async def close(self) -> None:
@@ -173,8 +175,8 @@ class Embedders:
             from everturn_activities.gateways.embeddings import EmbeddingsGateway
 
             self._compatible = EmbeddingsGateway(
-                base_url=self._environ.get("OPENAI_BASE_URL"),
-                key=self._environ.get,
+                base_url=self._vault.environ.get("OPENAI_BASE_URL"),
+                key=self._vault.variable,
                 connections_max=8,
             )
         return self._compatible

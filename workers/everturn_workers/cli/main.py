@@ -17,6 +17,7 @@ from everturn_workers.cli import (
     memory,
     processes,
     profiles,
+    secrets,
     sessions,
     skills,
     usage,
@@ -44,6 +45,7 @@ agents.add_to(app)
 profiles.add_to(app)
 skills.add_to(app)
 approvals.add_to(app)
+secrets.add_to(app)
 budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)
