@@ -25,6 +25,7 @@ from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
 from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
+from everturn_activities.tool_packages import packaged_tools, without
 from everturn_activities.toolbox import broken_schema
 from everturn_activities.trust import require_trusted, resolved
 
@@ -120,7 +121,8 @@ class Workspace:
     """A workspace as it was when it was loaded.
 
     `agents` names those that have a file, and the presets. `specs` has the tools as models
-    are told of them, excluded ones left out.
+    are told of them, excluded ones left out; `notes` say which of installed packages are not among
+    them, and why.
     """
 
     path: Path
@@ -129,6 +131,7 @@ class Workspace:
     agents: tuple[str, ...]
     tools: dict[str, Tool] = field(repr=False)
     specs: dict[str, ToolSpec] = field(repr=False)
+    notes: tuple[str, ...] = ()
     _made: dict[tuple[str, str | None, Path], AgentSpec] = field(default_factory=dict, repr=False)
 
     def tool(self, name: str) -> Tool | None:
@@ -405,7 +408,10 @@ def _load(root: Path) -> Workspace:
             " folder; create it, or name another."
         )
     own = load_tools(root, reserved=frozenset(builtins()))
-    sources = {name: (tool, "builtin") for name, tool in builtins().items()} | own
+    built_in = {name: (tool, "builtin") for name, tool in builtins().items()}
+    taken = dict.fromkeys(built_in, "the built-in ones")
+    packaged = without(packaged_tools(), taken | {name: file for name, (_, file) in own.items()})
+    sources = built_in | packaged.tools | own
     for name in settings.tools.exclude:
         if name not in sources:
             raise WorkspaceError(
@@ -430,6 +436,7 @@ def _load(root: Path) -> Workspace:
             for name, (tool, source) in sources.items()
             if name not in left_out
         },
+        notes=packaged.notes,
     )
 
 

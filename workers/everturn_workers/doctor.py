@@ -197,11 +197,13 @@ def _workspace_and_model(settings: Settings, environment: Mapping[str, str]) -> 
         model = settings.model or Agent().model
         return [_model(Agent(model=model), environment)]
     try:
-        agent = load(settings.workspace).spec(settings.agent, settings.model).agent
+        workspace = load(settings.workspace)
+        agent = workspace.spec(settings.agent, settings.model).agent
     except UsageError as error:
         return [Check("workspace", False, str(error), "Mend it, or choose another --workspace.")]
     found = f"The workspace {settings.workspace} can be read."
-    return [Check("workspace", True, found), _model(agent, environment)]
+    lacking = [Check("tools", False, note, "Then start again.") for note in workspace.notes]
+    return [Check("workspace", True, found), *lacking, _model(agent, environment)]
 
 
 def _secrets(settings: Settings, environment: Mapping[str, str]) -> list[Check]:

@@ -37,9 +37,10 @@ class Commands:
     """Command lines of the children. Each prints one line `ready ...` when it is; the API's
     is `ready <url>`."""
 
-    worker: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "worker")
-    api: Sequence[str] = (sys.executable, "-m", "everturn_workers.cli", "api")
-    fetch: Sequence[str] = (sys.executable, "-m", "everturn_workers.fetch")
+    # -P: or Python imports from the current folder first, which may be one that an agent writes to.
+    worker: Sequence[str] = (sys.executable, "-P", "-m", "everturn_workers.cli", "worker")
+    api: Sequence[str] = (sys.executable, "-P", "-m", "everturn_workers.cli", "api")
+    fetch: Sequence[str] = (sys.executable, "-P", "-m", "everturn_workers.fetch")
 
 
 class Up:

@@ -88,6 +88,8 @@ def check_agents(workspace: options.Workspace = None) -> None:
 
     loaded = _loaded(workspace)
     wrong = 0
+    for note in loaded.notes:
+        typer.echo(printable(note), err=True)
     for name in loaded.agents:
         try:
             spec = loaded.own_spec(name)

@@ -1,0 +1,50 @@
+"""Rows of how tools come to be there: built in, from packages, with all that a call may know."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import Bench, says
+from installed import packages
+from plays import play
+
+from everturn_activities.builtin import builtins
+from everturn_activities.store import Assignment
+from everturn_activities.workspaces import Workspaces
+
+SETTINGS = '[secrets]\nTOKEN = {env = "SHOP_CREDENTIAL"}\n'
+
+
+async def test_T26_the_built_in_tools_register_together_and_skills_apart(made: Bench) -> None:
+    folder = str(made.workspace)
+    asked = Assignment("default", None, folder, folder, pinned=None)
+    five = {"read_file", "write_file", "edit_file", "list_files", "web_fetch"}
+    assert five <= builtins().keys()
+    without = {tool.name for tool in Workspaces().spec(asked).tools}
+    (made.workspace / "skills").mkdir()
+    (made.workspace / "skills" / "greet.md").write_text("Greet.")
+    with_skills = Workspaces(services=made.runtime.services).spec(asked)
+    assert five <= without
+    assert {tool.name for tool in with_skills.tools} - without == {"skill"}
+
+
+async def test_T25_tools_of_a_package_work_as_any_other_async_and_in_a_thread(
+    made: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_CREDENTIAL", "canary-0123456789")
+    calls = [{"name": name, "arguments": {"item": "tea"}} for name in ("order", "order_slowly")]
+    with packages(tmp_path) as install:
+        install("shop_tools", "all = shop_tools")
+        played = await play(
+            made,
+            "Order tea.",
+            replies=[{"calls": calls}, says("Ordered.")],
+            files={"everturn.toml": SETTINGS},
+        )
+    finished = [e.body for e in played.events if e.type == "tool_finished"]
+    texts = [json.loads(body["text"]) for body in sorted(finished, key=lambda b: b["index"])]
+    (session, first, token), (_, second, _, on_loop) = texts
+    assert (session, token, on_loop) == ("s", "[secret TOKEN]", False)
+    # A call's own key, for all of its attempts.
+    assert len(first) == len(second) == 64
+    assert first != second
