@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from everturn.commands import NO_LIMITS_SET, CommandLimits, Progress, unseen
 from everturn.errors import ToolFailed
+from everturn.outgoing import Http, no_http
 from everturn.scrubbing import Scrubber
 from everturn.secrets import UPPER_NAME
 
@@ -59,6 +60,8 @@ class ToolContext:
     progress: Progress = field(default=unseen, compare=False, repr=False)
     """Shows a piece of output to whoever watches the session, before the call has ended. It may
     be called from any thread; what it was given is kept where the call is cancelled."""
+    http: Http = field(default=no_http, compare=False, repr=False)
+    """Asks a server of the web that the agent may reach, with the call's idempotency key."""
     secrets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """The values that the tool has declared to read; `secret` is the way to them."""
     command_secrets: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)

@@ -1,17 +1,22 @@
 """Reading a page of the web: within a size and a time, and only from where it may come."""
 
 import asyncio
+import re
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import httpcore
 import httpx
+import orjson
 
 from everturn.errors import ToolFailed
 from everturn.hosts import Reach
+from everturn.outgoing import HttpAnswer
 from everturn_activities.egress import addresses
 
 FETCH_SECONDS = 30.0
@@ -21,6 +26,7 @@ BYTES_MAX = 5 * 1024 * 1024
 REDIRECTS_MAX = 5
 URL_CHARACTERS_MAX = 4096
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = [
     (b"User-Agent", b"everturn"),
@@ -47,13 +53,21 @@ async def fetch(url: str, reach: Reach) -> Page:
 
     Redirects are followed one by one, each as if a person had asked for it.
     """
+    async with _connecting(reach) as pool:
+        return await _followed(pool, url)
+
+
+@asynccontextmanager
+async def _connecting(reach: Reach) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+    """A pool of connections to what may be reached, and plain words for what goes wrong there."""
     try:
-        async with asyncio.timeout(FETCH_SECONDS) as timeout:
-            backend = _Checked(reach)
-            async with httpcore.AsyncConnectionPool(
-                ssl_context=_tls(), network_backend=backend, max_keepalive_connections=0
-            ) as pool:
-                return await _followed(pool, url)
+        async with (
+            asyncio.timeout(FETCH_SECONDS) as timeout,
+            httpcore.AsyncConnectionPool(
+                ssl_context=_tls(), network_backend=_Checked(reach), max_keepalive_connections=0
+            ) as pool,
+        ):
+            yield pool
     except TimeoutError:
         if not timeout.expired():
             raise
@@ -62,6 +76,52 @@ async def fetch(url: str, reach: Reach) -> Page:
         raise ToolFailed("Nobody answers there in time.") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
         raise ToolFailed(f"The page cannot be had: {_plain(error)}.") from None
+
+
+async def ask(
+    reach: Reach,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    json: Any = None,
+    content: bytes | None = None,
+) -> HttpAnswer:
+    """One request, and what is answered to it; raises ToolFailed where there is no answer."""
+    at = _parsed(url)
+    body = orjson.dumps(json) if json is not None else content
+    sent = {"User-Agent": "everturn", "Accept-Encoding": "gzip"}
+    if json is not None:
+        sent["Content-Type"] = "application/json"
+    told = [*_encoded({**sent, **(headers or {})}), (b"Host", at.netloc)]
+    if body is not None:
+        told.append((b"Content-Length", str(len(body)).encode()))
+    async with (
+        _connecting(reach) as pool,
+        pool.stream(_method(method), _target(at), headers=told, content=body) as answer,
+    ):
+        got = {name.lower(): value for name, value in answer.headers}
+        read, complete = await _read(answer, got)
+    plain = {name.decode("latin-1"): value.decode("latin-1") for name, value in got.items()}
+    return HttpAnswer(answer.status, plain, read, complete)
+
+
+def _method(method: str) -> str:
+    if not (method.isascii() and method.isalpha()):
+        raise ToolFailed(f"{method[:40]!r} is no method of HTTP.")
+    return method.upper()
+
+
+def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    told = []
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable() and _HEADER.fullmatch(name)):
+            # Not the value: it may be a secret.
+            raise ToolFailed(f"The header {name[:40]!r} has a name or a value that none can have.")
+        if name.lower() in ("host", "content-length", "transfer-encoding", "connection"):
+            raise ToolFailed(f"The header {name} is not a tool's to set.")
+        told.append((name.encode(), value.encode()))
+    return told
 
 
 async def _followed(pool: httpcore.AsyncConnectionPool, url: str) -> Page:
@@ -140,6 +200,12 @@ def _tls() -> ssl.SSLContext:
 
 async def _page(at: httpx.URL, response: httpcore.Response, headers: dict[bytes, bytes]) -> Page:
     kind, charset = _media(headers.get(b"content-type", b"").decode("ascii", "replace"))
+    content, complete = await _read(response, headers)
+    return Page(str(at), response.status, kind, charset, content, complete)
+
+
+async def _read(response: httpcore.Response, headers: dict[bytes, bytes]) -> tuple[bytes, bool]:
+    """What is answered, and whether all of it."""
     coding = headers.get(b"content-encoding", b"").strip().lower()
     if coding not in (b"", b"identity", b"gzip"):
         raise ToolFailed(f"The page is packed as {coding[:40].decode('ascii', 'replace')}.")
@@ -151,7 +217,7 @@ async def _page(at: httpx.URL, response: httpcore.Response, headers: dict[bytes,
         if max(len(content), received) > BYTES_MAX:
             complete = False
             break
-    return Page(str(at), response.status, kind, charset, bytes(content[:BYTES_MAX]), complete)
+    return bytes(content[:BYTES_MAX]), complete
 
 
 async def _unpacked(response: httpcore.Response, packed: bool) -> AsyncIterator[tuple[int, bytes]]:

@@ -17,11 +17,12 @@ from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
 from everturn.profile import Profile
+from everturn.search import Search
 from everturn.secrets import UPPER_NAME, SecretSource
 from everturn.skills import SkillRoot
 from everturn.tools import RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
-from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, builtins
+from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, SEARCH_WEB, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
 from everturn_activities.profiles import DEFAULT_PROFILE, alias_place, load_profile
 from everturn_activities.tool_files import load_tools
@@ -114,6 +115,7 @@ class WorkspaceSettings(Frozen):
     secrets: dict[Annotated[str, Field(pattern=UPPER_NAME)], SecretSource] = Field(
         default_factory=dict
     )
+    search: Search | None = None
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ class Workspace:
                 reason = "is left out by [tools] exclude" if left_out else "does not exist"
                 if tool in ASKED_FOR:
                     reason = "is not enabled by [tools] enable"
+                if tool == SEARCH_WEB and self.settings.search is None:
+                    reason = "is not enabled: [search] of the settings says who searches"
                 said = key if key in defined.given else f"tools of profile {profile.name}"
                 raise WorkspaceError(
                     f"{place_of(defined.path, defined.text, [key])} names tool {tool!r}, which"
@@ -425,6 +429,13 @@ def _load(root: Path) -> Workspace:
                 f" {', '.join(sorted(ASKED_FOR))}: mend [tools] enable."
             )
     left_out = {*settings.tools.exclude, *ASKED_FOR.difference(settings.tools.enable)}
+    if settings.search is None:
+        left_out.add(SEARCH_WEB)
+    elif (key := settings.search.key) is not None and key not in settings.secrets:
+        raise WorkspaceError(
+            f"{file} names secret {key!r} as the key of [search], which [secrets] does not have"
+            f"{meant(key, settings.secrets)}; add it there."
+        )
     return Workspace(
         path=root,
         settings=settings,

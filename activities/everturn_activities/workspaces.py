@@ -1,5 +1,6 @@
 """The workspaces of a worker: what a turn runs under, and the tools that it calls."""
 
+import functools
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,7 @@ from everturn_activities.capped import capped
 from everturn_activities.code.presence import may_hold_code
 from everturn_activities.hook_files import hook_files
 from everturn_activities.hooks import HookRan
+from everturn_activities.keyed_http import keyed_http
 from everturn_activities.running import run
 from everturn_activities.store import Assignment
 from everturn_activities.threads import in_thread
@@ -145,11 +147,13 @@ class Workspaces:
         working_dir = Path(spec.working_dir)
         # A tool may come upon a value by itself, so all are known before any call.
         self._secrets_of(spec.workspace)
+        loaded = self._loaded.get(spec.workspace)
+        key_of_call = idempotency_key(key, turn, step, index)
         return InsideContext(
             tenant=key.tenant,
             session=key.session,
             working_dir=working_dir,
-            idempotency_key=idempotency_key(key, turn, step, index),
+            idempotency_key=key_of_call,
             protected=_protected(spec, working_dir),
             attempt=max(attempt, 1),
             unsafe_commands=self._unsafe_commands,
@@ -160,7 +164,13 @@ class Workspaces:
             turn=turn,
             step=step,
             services=self._services,
+            http=functools.partial(keyed_http, spec.agent.allowed_hosts, key_of_call),
+            search=None if loaded is None else loaded[1].settings.search,
+            value_of=functools.partial(self._value, spec),
         )
+
+    async def _value(self, spec: AgentSpec, name: str) -> str:
+        return (await self._values(spec, [name]))[name]
 
     async def call(
         self,

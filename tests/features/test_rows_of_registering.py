@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import Bench, says
 from installed import packages
+from model_servers import Request, answer_json, raw_server
 from plays import play
 
 from everturn_activities.builtin import builtins
@@ -48,3 +50,41 @@ async def test_T25_tools_of_a_package_work_as_any_other_async_and_in_a_thread(
     # A call's own key, for all of its attempts.
     assert len(first) == len(second) == 64
     assert first != second
+
+
+ASKS = '''
+from everturn import ToolContext, tool
+
+
+@tool(effect="keyed")
+async def order(url: str, context: ToolContext) -> int:
+    """Order tea of a server."""
+    return (await context.http("POST", url, json={"item": "tea"})).status
+'''
+
+
+async def test_a_tools_request_has_its_calls_key_and_goes_where_the_agent_may(made: Bench) -> None:
+    async def taken(request: Request, writer: Any) -> None:
+        await answer_json(writer, 201, {})
+
+    async with raw_server(taken) as server:
+        host = server.url.removeprefix("http://")
+        calls = [
+            {"name": "order", "arguments": {"url": url}}
+            for url in (f"{server.url}/a", f"{server.url}/b", "http://127.0.0.1:9/")
+        ]
+        played = await play(
+            made,
+            "Order.",
+            replies=[{"calls": calls}, says("Ordered.")],
+            files={
+                "everturn.toml": f'[network]\nallowed_hosts = ["{host}"]\n',
+                "tools/order.py": ASKS,
+            },
+        )
+    finished = [e.body for e in played.events if e.type == "tool_finished"]
+    texts = [body["text"] for body in sorted(finished, key=lambda b: b["index"])]
+    assert texts[:2] == ["201", "201"]
+    assert texts[2].startswith("There is no way to 127.0.0.1")
+    first, second = {request.headers["idempotency-key"] for request in server.requests}
+    assert len(first) == len(second) == 64

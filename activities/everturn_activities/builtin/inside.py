@@ -1,11 +1,12 @@
 """What our own tools may know of a call, and a workspace's tools may not."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from everturn.agents import AgentSpec
 from everturn.memory import FactSource, MemoryPlace
+from everturn.search import Search
 from everturn.session import SessionKey
 from everturn.tools import ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
@@ -71,10 +72,14 @@ class InsideContext(ToolContext):
     turn: int
     step: int
     services: Services
+    search: Search | None = None
+    """Who searches the web, where the workspace's settings say so."""
+    value_of: Callable[[str], Awaitable[str]] = field(compare=False, repr=False)
+    """The value of any secret that the workspace names; raises SecretMissing."""
 
     def outside(self) -> ToolContext:
         """The part that any tool may know."""
         return ToolContext(**{name: getattr(self, name) for name in _OUTSIDE})
 
 
-_OUTSIDE = [field.name for field in fields(ToolContext)]
+_OUTSIDE = [one.name for one in fields(ToolContext)]
