@@ -34,6 +34,10 @@ DEFAULT_PROMPT = (
 )
 
 
+NativeTool = str | dict[str, Any]
+"""A tool that a provider runs itself: its name, or all that the provider is told of it."""
+
+
 class Candidate(Frozen):
     """A model that can answer for an agent, and the endpoint that serves it; None is the
     provider's own. `api_key_variable` names the variable whose key that is sent. `here`: both
@@ -95,10 +99,11 @@ class Agent(Frozen):
     `api_key_variable` names the environment variable whose key `base_url`, or the model's
     provider, is sent. `tools` names the tools that the model sees, None means all;
     `allowed_tools` are those that nobody is asked about: where they are named, a person decides
-    about every call of another. `approvals` says more of that. `resources` are files that the model
-    is told of: `file://` whole, `skill://` by their descriptions. `working_directory` is where
-    its tools work, if not in the session's folder: relative to that. `folder` says whether a
-    session that begins with it has a folder of its own.
+    about every call of another. `approvals` says more of that. `native_tools` are those that a
+    provider runs itself, by the provider's name or a model's, which goes before it.
+    `resources` are files that the model is told of: `file://` whole, `skill://` by their
+    descriptions. `working_directory` is where its tools work, if not in the session's folder:
+    relative to that. `folder` says whether a session that begins with it has a folder of its own.
     `allowed_hosts` are those that its tools may reach, and its commands; without it pages of
     every public host may be read, and commands have no network. `command_secrets` names the
     workspace's secrets that its commands find as variables.
@@ -140,6 +145,7 @@ class Agent(Frozen):
     repeat_penalty: float | None = Field(default=None, gt=0, le=10)
     tokens_max: int | None = Field(default=None, ge=1)
     tools: tuple[str, ...] | None = None
+    native_tools: dict[str, tuple[NativeTool, ...]] = Field(default_factory=dict)
     allowed_tools: tuple[str, ...] | None = None
     approvals: Approvals = Approvals()
     resources: tuple[str, ...] = ()

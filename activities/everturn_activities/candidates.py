@@ -2,9 +2,10 @@
 
 from typing import Protocol
 
-from everturn.agents import AgentSpec, Candidate
+from everturn.agents import Agent, AgentSpec, Candidate, NativeTool
 from everturn.context.compose import Context
 from everturn.context.thoughts import known_to
+from everturn_activities.gateways.choose import provider_of
 
 
 class Facts(Protocol):
@@ -55,9 +56,19 @@ def addressed(context: Context, spec: AgentSpec, model: str) -> Context:
     """`context` as it is sent to `model`, which may be a fallback's."""
     messages = known_to(model, context.messages)
     context = context.model_copy(update={"messages": messages})
+    if spec.agent.native_tools:
+        context = context.model_copy(update={"native_tools": native_tools(spec.agent, model)})
     if model == context.model:
         return context
     found = next(
         (one for one in spec.agent.candidates if one.model == model), Candidate(model=model)
     )
     return context.model_copy(update=found.model_dump(exclude={"here"}))
+
+
+def native_tools(agent: Agent, model: str) -> tuple[NativeTool, ...]:
+    """The tools of the model's provider that the agent may have there."""
+    chosen = agent.native_tools
+    if model in chosen:
+        return chosen[model]
+    return chosen.get(provider_of(model) or "", ())

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from everturn.agents import KEY_VARIABLE, Agent, AgentSpec, Project, ToolSpec, answering
+from everturn.agents import (
+    KEY_VARIABLE,
+    Agent,
+    AgentSpec,
+    NativeTool,
+    Project,
+    ToolSpec,
+    answering,
+)
 from everturn.errors import UnknownAgent, WorkspaceError
 from everturn.folders import FolderSettings
 from everturn.hooks import Hooks, together
@@ -116,6 +124,7 @@ class WorkspaceSettings(Frozen):
         default_factory=dict
     )
     search: Search | None = None
+    native_tools: dict[str, tuple[NativeTool, ...]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -213,6 +222,8 @@ class Workspace:
         if agent.allowed_hosts is None:
             hosts = self.settings.network.allowed_hosts
             agent = agent.model_copy(update={"allowed_hosts": hosts})
+        if "native_tools" not in defined.given:
+            agent = agent.model_copy(update={"native_tools": self.settings.native_tools})
         if self.settings.hooks != Hooks():
             hooks = together(self.settings.hooks, agent.hooks)
             agent = agent.model_copy(update={"hooks": hooks})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from everturn.agents import Agent, AgentSpec, ToolSpec
+from everturn.agents import Agent, AgentSpec, NativeTool, ToolSpec
 from everturn.context.conversation import Conversation
 from everturn.context.layers import join, render
 from everturn.context.results import within_budget
@@ -22,6 +22,7 @@ class Context(Frozen):
     system: str
     messages: tuple[UserMessage | AssistantMessage | ToolMessage, ...]
     tools: tuple[ToolSpec, ...]
+    native_tools: tuple[NativeTool, ...] = ()
     base_url: str | None = None
     api_key_variable: str | None = None
     temperature: float | None = None

@@ -55,3 +55,24 @@ async def test_E11_without_settings_nobody_can_search_the_web(made: Bench) -> No
     played = await play(made, "Find tea.", replies=[call, says("I cannot.")])
     assert "search_web" not in tools_of(played.requests[0])
     assert played.requests[1]["messages"][-1]["content"] == "Unknown tool: search_web"
+
+
+async def test_R21_a_providers_own_tools_are_those_of_the_model_that_answers(made: Bench) -> None:
+    settings = '[native_tools]\nhosted_vllm = ["browser_search"]\n"openai/other" = ["web_search"]\n'
+    agents = {
+        "agents/other.md": "---\nmodel: openai/other\n---\nHi.\n",
+        "agents/third.md": "---\nmodel: openai/third\n---\nHi.\n",
+        "agents/none.md": "---\nnative_tools: {}\n---\nHi.\n",
+    }
+    played = await play(
+        made,
+        "Hi.",
+        *((name, "Hi.") for name in ("other", "third", "none")),
+        replies=[says("Hi.")],
+        files={"everturn.toml": settings, **agents},
+    )
+    offered = [
+        [tool["type"] for tool in request["tools"] if tool["type"] != "function"]
+        for request in played.requests
+    ]
+    assert offered == [["browser_search"], ["web_search"], [], []]

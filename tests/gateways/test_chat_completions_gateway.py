@@ -3,8 +3,10 @@
 import asyncio
 import email.utils
 import gc
+import json
 import time
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from model_servers import (
@@ -22,12 +24,14 @@ from model_servers import (
     streaming,
 )
 
+from everturn.agents import ToolSpec
 from everturn.errors import ModelRefused, ModelUnavailable
 from everturn.messages import Thinking, ToolMessage, ToolResult, user_text
 from everturn_activities.gateways import TextDelta
 from everturn_activities.gateways.chat_completions import ChatCompletionsGateway
 
 CALL = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}}]}
+ADD = ToolSpec(name="add", description="Adds.", parameters={"type": "object"})
 END = [event({}, "stop"), DONE]
 ADDED = ToolMessage(results=(ToolResult(call_id="c1", name="add", text="2"),))
 
@@ -312,3 +316,41 @@ async def test_many_streams_run_at_once(chat_completions):
         contexts = [asking(server.url + "/v1", user_text(f"{i} ")) for i in range(50)]
         replies = await asyncio.gather(*(replied(chat_completions, c) for c in contexts))
     assert [reply.message.text for _, reply in replies] == [f"{i} " * 3 for i in range(50)]
+
+
+async def test_R21_an_endpoints_own_tools_stand_behind_ours_and_a_table_as_it_is(chat_completions):
+    table = {"type": "web_search", "web_search": {"enable": True}}
+    async with raw_server(streaming(event({"content": "Hi"}), *END)) as server:
+        url = f"{server.url}/v1"
+        await replied(
+            chat_completions, asking(url, tools=(ADD,), native_tools=("browser_search", table))
+        )
+        await replied(chat_completions, asking(url, native_tools=("web_search",)))
+    both, alone = (request.body["tools"] for request in server.requests)
+    assert [tool["type"] for tool in both] == ["function", "browser_search", "web_search"]
+    assert both[2] == table
+    assert alone == [{"type": "web_search"}]
+
+
+def test_R21_openais_own_search_is_an_option_in_this_protocol():
+    body = json.loads(
+        ChatCompletionsGateway()._body(asking(None, native_tools=("web_search", "other")))
+    )
+    assert body["web_search_options"] == {}
+    assert body["tools"] == [{"type": "other"}]
+
+
+async def test_R21_calls_that_an_endpoint_has_made_itself_are_none_of_ours(chat_completions):
+    def piece(index: int, **call: Any) -> bytes:
+        return event({"tool_calls": [{"index": index, **call}]})
+
+    pieces = [
+        piece(0, id="ws_1", type="web_search_call", function={"name": "search", "arguments": "{"}),
+        piece(0, function={"arguments": '"q": 1}'}),
+        piece(1, id="call_1", type="function", function={"name": "add", "arguments": "{}"}),
+        event({"content": "Found.", "annotations": [{"type": "url_citation"}]}),
+    ]
+    async with raw_server(streaming(*pieces, *END)) as server:
+        _, reply = await replied(chat_completions, asking(f"{server.url}/v1", tools=(ADD,)))
+    assert [(call.id, call.name) for call in reply.message.tool_calls] == [("call_1", "add")]
+    assert reply.message.text == "Found."

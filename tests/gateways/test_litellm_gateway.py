@@ -317,3 +317,112 @@ async def test_T13_providers_are_sent_the_sampling_that_they_have(litellm):
     assert "repeat_penalty" not in sent.body
     options = server.requests[-1].body["options"]
     assert (options["top_k"], options["repeat_penalty"]) == (40, 1.1)
+
+
+SEARCHES = [
+    *block(
+        0,
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
+        {"type": "input_json_delta", "partial_json": '{"query": '},
+        {"type": "input_json_delta", "partial_json": '"tea"}'},
+    ),
+    *block(
+        1,
+        {
+            "type": "web_search_tool_result",
+            "tool_use_id": "srvtoolu_1",
+            "content": [
+                {
+                    "type": "web_search_result",
+                    "url": "https://tea.example/",
+                    "title": "Tea",
+                    "encrypted_content": "eA==",
+                }
+            ],
+        },
+    ),
+]
+CITES = block(
+    4,
+    {"type": "text", "text": "", "citations": []},
+    {"type": "text_delta", "text": " It is tea."},
+    {
+        "type": "citations_delta",
+        "citation": {
+            "type": "web_search_result_location",
+            "url": "https://tea.example/",
+            "title": "Tea",
+            "encrypted_index": "eA==",
+            "cited_text": "tea",
+        },
+    },
+)
+
+
+@pytest.mark.parametrize("ours", [[], ASKED], ids=["alone", "beside ours"])
+async def test_R21_a_search_of_anthropics_own_is_no_call_of_ours(litellm, ours):
+    events = [*SEARCHES, *SAID, *ours, *CITES, ended("tool_use" if ours else "end_turn")]
+    async with raw_server(anthropic(*events)) as server:
+        context = asking(
+            server.url,
+            model=CLAUDE,
+            tools=(ADD,),
+            native_tools=("web_search", "web_fetch_20250910"),
+        )
+        _, reply = await replied(litellm, context)
+
+    [request] = server.requests
+    own, search, fetch = request.body["tools"]
+    assert own["name"] == "add"
+    assert (search["type"], search["name"]) == ("web_search_20250305", "web_search")
+    assert (fetch["type"], fetch["name"]) == ("web_fetch_20250910", "web_fetch")
+    assert reply.message.text == "I add. It is tea."
+    called = [(call.id, call.arguments) for call in reply.message.tool_calls]
+    assert called == ([("toolu_1", {"a": 1})] if ours else [])
+    assert reply.stop == ("tool_use" if ours else "end_turn")
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "natives"),
+    [
+        ("gemini-2.5-flash", (), ["googleSearch", "codeExecution", "urlContext"]),
+        # It refuses its own search beside functions, so LiteLLM leaves that out.
+        ("gemini-2.5-flash", (ADD,), ["codeExecution"]),
+        ("gemini-3-pro-preview", (ADD,), ["googleSearch", "codeExecution", "urlContext"]),
+    ],
+)
+async def test_R21_geminis_own_tools_are_merged_into_the_list(litellm, model, tools, natives):
+    own = ("googleSearch", "urlContext", "codeExecution")
+    async with raw_server(gemini(candidate("Hi", "STOP"))) as server:
+        context = asking(server.url, model=f"gemini/{model}", tools=tools, native_tools=own)
+        await replied(litellm, context)
+
+    [request] = server.requests
+    names = [name for tool in request.body["tools"] for name in tool]
+    assert [name for name in names if name != "function_declarations"] == [
+        {"codeExecution": "code_execution", "urlContext": "url_context"}.get(name, name)
+        for name in natives
+    ]
+    assert ("function_declarations" in names) == bool(tools)
+
+
+async def test_R21_what_gemini_ran_and_found_is_no_call_of_ours(litellm):
+    ran = candidate("It is ")
+    ran["candidates"][0]["content"]["parts"] += [
+        {"executableCode": {"language": "PYTHON", "code": "print(2)"}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "2"}},
+    ]
+    last = candidate("2.", "STOP")
+    last["candidates"][0]["groundingMetadata"] = {
+        "webSearchQueries": ["two"],
+        "groundingChunks": [{"web": {"uri": "https://two.example/", "title": "Two"}}],
+    }
+    async with raw_server(gemini(ran, last)) as server:
+        context = asking(
+            server.url, model="gemini/gemini-2.5-flash", native_tools=("codeExecution",)
+        )
+        _, reply = await replied(litellm, context)
+    assert reply.message.tool_calls == ()
+    assert reply.stop == "end_turn"
+    assert reply.message.text.startswith("It is ")
+    assert reply.message.text.endswith("2.")

@@ -28,7 +28,12 @@ from everturn_activities.gateways.failures import (
 from everturn_activities.gateways.sampling import sampling_provider, wire_sampling
 from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
-from everturn_activities.gateways.wire import REASONING_FIELDS, wire_messages, wire_tool
+from everturn_activities.gateways.wire import (
+    REASONING_FIELDS,
+    wire_messages,
+    wire_native,
+    wire_tool,
+)
 
 CONNECT_SECONDS = 10.0
 IDLE_SECONDS = 30.0
@@ -46,6 +51,8 @@ _ROUTES = (
     "openrouter/",
 )
 """What names the route and not the model; any other prefix is part of the endpoint's own name."""
+
+OPENAIS_SEARCH = "web_search"
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -208,10 +215,16 @@ class ChatCompletionsGateway:
         if context.tokens_max is not None:
             # OpenAI's reasoning models know the new name only, most other servers the old.
             settings["max_completion_tokens" if new else "max_tokens"] = context.tokens_max
+        natives = context.native_tools
+        if new and OPENAIS_SEARCH in natives:
+            # In this protocol OpenAI's search is no tool; its tool is one of another protocol's.
+            settings["web_search_options"] = {}
+            natives = tuple(tool for tool in natives if tool != OPENAIS_SEARCH)
         body = [_dumps(settings)[:-1], b',"messages":[', b",".join(pieces), b"]"]
-        if context.tools:
-            tools = b",".join(self._tools.of(tool) for tool in context.tools)
-            body += [b',"tools":[', tools, b"]"]
+        if context.tools or natives:
+            tools = [self._tools.of(tool) for tool in context.tools]
+            tools += [_dumps(wire_native(tool, "openai")) for tool in natives]
+            body += [b',"tools":[', b",".join(tools), b"]"]
         body.append(b"}")
         return b"".join(body)
 
@@ -251,6 +264,7 @@ class _Stream:
         self.growing = Accumulator()
         self.finish_reason: str | None = None
         self.done = False
+        self._natives: set[int | None] = set()
         self.usage: Usage | None = None
         self.model: str | None = None
 
@@ -316,6 +330,8 @@ class _Stream:
             growing.refused = True
             told.append(growing.text(str(delta["refusal"])))
         for number, call in enumerate(delta.get("tool_calls") or ()):
+            if self._is_native(call):
+                continue
             function = call.get("function") or {}
             told.append(
                 growing.call(
@@ -328,6 +344,14 @@ class _Stream:
             if call.get("extra_content"):
                 growing.extra_content(call["extra_content"])
         return [delta for delta in told if delta is not None]
+
+    def _is_native(self, call: dict[str, Any]) -> bool:
+        """Whether a call is one that the provider has made itself, of a tool of its own."""
+        if call.get("type"):
+            native = bool(call["type"] != "function")
+            (self._natives.add if native else self._natives.discard)(call.get("index"))
+            return native
+        return not call.get("id") and call.get("index") in self._natives
 
     async def reply(self, context: Context) -> Reply:
         """The whole reply. Raises ModelUnavailable where the terminal marker is missing."""

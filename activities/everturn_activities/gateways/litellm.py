@@ -32,7 +32,12 @@ from everturn_activities.gateways.sampling import wire_sampling
 from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.terminal import Wire
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
-from everturn_activities.gateways.wire import REASONING_FIELDS, wire_messages, wire_tool
+from everturn_activities.gateways.wire import (
+    REASONING_FIELDS,
+    wire_messages,
+    wire_native,
+    wire_tool,
+)
 
 SLACK_SECONDS = 60.0
 
@@ -41,6 +46,9 @@ _KEY_VARIABLES = {
     "vertex_ai": "GOOGLE_APPLICATION_CREDENTIALS",
     "huggingface": "HF_TOKEN",
 }
+_SERVERS_CALL = "srvtoolu_"
+"""How Anthropic's ids of calls begin that it makes itself; LiteLLM shows them among ours."""
+_GEMINI_3 = re.compile(r"gemini-([3-9]|\d\d)")
 _PREFIXES = re.compile(r"^((litellm\.)?\w*(Error|Exception)\s*[:-]\s*)+")
 # aiohttp names Python objects in its messages, such as " ssl:<ssl.SSLContext object at 0x7f...>".
 _OBJECTS = re.compile(r" ?\w*:?<[^<>]* object at 0x[0-9a-f]+>")
@@ -71,6 +79,7 @@ class LiteLLMGateway:
         _wire.set(wire)
         budget = Silence(context.stall_seconds)
         growing = Accumulator()
+        natives: set[int] = set()
         finish_reason = None
         usage: Usage | None = None
 
@@ -94,7 +103,8 @@ class LiteLLMGateway:
                     continue
                 choice = chunk.choices[0]
                 finish_reason = choice.finish_reason or finish_reason
-                for delta in _deltas(growing, choice.delta if context.stream else choice.message):
+                said = choice.delta if context.stream else choice.message
+                for delta in _deltas(growing, said, natives):
                     budget.progressed()
                     yield delta
             if finish_reason is None or not wire.ended:
@@ -191,9 +201,14 @@ def _request(context: Context) -> dict[str, Any]:
     }
     if context.stream:
         request["stream_options"] = {"include_usage": True}
-    if context.tools:
-        request["tools"] = [wire_tool(tool) for tool in context.tools]
-    request |= wire_sampling(context, context.model.partition("/")[0])
+    provider = context.model.partition("/")[0]
+    tools = [wire_tool(tool) for tool in context.tools]
+    tools += [wire_native(tool, provider) for tool in context.native_tools]
+    if tools:
+        request["tools"] = tools
+    if context.native_tools and context.tools and _mixes(context.model):
+        request["include_server_side_tool_invocations"] = True
+    request |= wire_sampling(context, provider)
     if context.tokens_max is not None:
         request["max_tokens"] = context.tokens_max
     if context.base_url is not None:
@@ -206,6 +221,11 @@ def _request(context: Context) -> dict[str, Any]:
 async def _at_once(answer: Any) -> AsyncGenerator[Any]:
     """A reply in one piece, as a stream of one chunk."""
     yield answer
+
+
+def _mixes(model: str) -> bool:
+    """Whether a Gemini takes tools of its own beside ours: LiteLLM drops them for older ones."""
+    return _GEMINI_3.search(model) is not None
 
 
 def _is_anthropics(model: str) -> bool:
@@ -226,7 +246,8 @@ def _thinking_blocks(message: AssistantMessage) -> list[dict[str, str]]:
     return blocks
 
 
-def _deltas(growing: Accumulator, delta: Any) -> list[Delta]:
+def _deltas(growing: Accumulator, delta: Any, natives: set[int]) -> list[Delta]:
+    """`natives` are the places of calls that the provider has made itself."""
     told: list[Delta | None] = []
     blocks = getattr(delta, "thinking_blocks", None) or ()
     for block in blocks:
@@ -243,6 +264,10 @@ def _deltas(growing: Accumulator, delta: Any) -> list[Delta]:
     for number, call in enumerate(delta.tool_calls or ()):
         function = call.function
         index = getattr(call, "index", number)
+        if call.id:
+            (natives.add if call.id.startswith(_SERVERS_CALL) else natives.discard)(index)
+        if index in natives:
+            continue
         told.append(growing.call(index, call.id, function.name, function.arguments or ""))
     return [delta for delta in told if delta is not None]
 

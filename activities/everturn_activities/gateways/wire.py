@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from everturn.agents import ToolSpec
+from everturn.agents import NativeTool, ToolSpec
 from everturn.messages import (
     AssistantMessage,
     Document,
@@ -35,6 +35,15 @@ EXTRA_CONTENT = "extra_content:"
 NAME_CHARACTERS_MAX = 64
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{NAME_CHARACTERS_MAX}}}")
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+GOOGLES = ("gemini", "vertex_ai", "vertex_ai_beta")
+"""The providers of Gemini, which call a tool by a key and not by a type."""
+
+_ANTHROPICS = {
+    "web_search": {"type": "web_search_20250305", "name": "web_search"},
+    "web_fetch": {"type": "web_fetch_20250910", "name": "web_fetch"},
+    "code_execution": {"type": "code_execution_20250825", "name": "code_execution"},
+}
 
 AnyMessage = UserMessage | AssistantMessage | ToolMessage
 Wire = dict[str, Any]
@@ -71,6 +80,17 @@ def wire_tool(tool: ToolSpec) -> Wire:
             "parameters": tool.parameters,
         },
     }
+
+
+def wire_native(tool: NativeTool, provider: str) -> Wire:
+    """A tool that the provider runs itself, as it wants to be told of it; a table as it stands."""
+    if isinstance(tool, dict):
+        return tool
+    if provider == "anthropic":
+        return _ANTHROPICS.get(tool, {"type": tool, "name": tool.rpartition("_")[0] or tool})
+    if provider in GOOGLES:
+        return {tool: {}}
+    return {"type": tool}
 
 
 def _user_content(message: UserMessage) -> str | list[Wire]:
