@@ -13,7 +13,7 @@ from everturn.hooks import Hooks, ToolHook, of_tool
 from everturn.hosts import Reach
 from everturn.memory import USER
 from everturn.messages import Frozen
-from everturn.profile import DEFAULT, History, Profile
+from everturn.profile import DEFAULT, Executors, History, Profile
 from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
 
 KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
@@ -125,7 +125,7 @@ class Agent(Frozen):
     `window_tokens` is the model's window where the table of prices does not know it.
     `tool_result_budget` is how many characters of tool results are sent; the oldest are left
     out. `history` says what of earlier turns is sent, where not as the profile says; a plain
-    word is its `load`.
+    word is its `load`. `executors` says to whom it hands work, where not as the profile says.
     """
 
     name: str = "default"
@@ -167,6 +167,7 @@ class Agent(Frozen):
     compaction: Compaction = Compaction()
     tool_result_budget: int | None = Field(default=None, ge=1)
     history: History | None = None
+    executors: Executors | None = None
     budget: Budget | None = None
     hooks: Hooks = Hooks()
     output: dict[str, Any] | None = None
@@ -305,6 +306,10 @@ class AgentSpec(Frozen):
     @property
     def history(self) -> History:
         return self.agent.history or self.profile.history
+
+    @property
+    def executors(self) -> Executors:
+        return self.agent.executors or self.profile.executors
 
     def tool(self, name: str) -> ToolSpec | None:
         return self._tools_by_name.get(name)

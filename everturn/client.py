@@ -147,8 +147,13 @@ class Client:
     async def session(self, session: str) -> SessionView:
         return await self._get(f"/v1/sessions/{_segment(session)}", SessionView)
 
-    async def sessions(self, limit: int = 50, before: str | None = None) -> SessionPage:
-        return await self._get("/v1/sessions", SessionPage, limit=limit, before=before)
+    async def sessions(
+        self, limit: int = 50, before: str | None = None, parent: str | None = None
+    ) -> SessionPage:
+        """The sessions that are no executors, or the executors of `parent`; newest first."""
+        return await self._get(
+            "/v1/sessions", SessionPage, limit=limit, before=before, parent=parent
+        )
 
     async def turns(self, session: str, first: int = 1) -> list[TurnView]:
         """The session's turns from number `first` on, with their steps."""

@@ -27,6 +27,9 @@ EventType = Literal[
     "approval_answered",  # approval, verdict, state, text, too_late
     # moment, hook, call_id, index, name, exit_code, blocked, text, duration_seconds
     "hook_finished",
+    "executor_started",  # executor, call_id, index, agent, task, background
+    "executor_event",  # executor, type, turn, step, body: something coarse that it was told
+    "executor_finished",  # executor, call_id, index, outcome, reason, steps, cost_usd, late
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last
@@ -39,6 +42,15 @@ EventType = Literal[
 ]
 
 DELTAS: frozenset[str] = frozenset({"text_delta", "thinking_delta", "tool_call_delta"})
+
+
+COARSE: frozenset[str] = frozenset(
+    {
+        *("tool_started", "tool_finished", "approval_asked", "approval_answered", "budget_asked"),
+        *("budget_answered", "executor_started", "executor_event", "executor_finished"),
+    }
+)
+"""What the watchers of an executor's parent are told of its work, as `executor_event`."""
 
 
 class Draft(Frozen):

@@ -140,6 +140,30 @@ class Summaries(Frozen):
     sink: Literal["message", "layer"] = "message"
 
 
+class Executors(Frozen):
+    """Whether agents hand work to executors, and what those are like.
+
+    An agent at level `depth_max` hands on nothing; one that answers a person is at level 0.
+    `concurrent_max` executors of a session work at once. A new one is shown the last
+    `parent_tail` messages of its parent, sees none of `minus_tools`, and takes `steps_max`
+    steps at most; where the call names no other agent, `model` answers. `recipe` composes its
+    context in place of the profile's own.
+
+    With `managed` who answers a person only hands on: it sees `delegate`, what it answers with,
+    and `manager_tools`.
+    """
+
+    depth_max: int = Field(default=0, ge=0, le=8)
+    concurrent_max: int = Field(default=4, ge=1, le=1_000)
+    parent_tail: int = Field(default=0, ge=0, le=200)
+    minus_tools: tuple[str, ...] = ()
+    model: str | None = None
+    steps_max: int | None = Field(default=None, ge=1, le=10_000)
+    recipe: Recipe | None = None
+    managed: bool = False
+    manager_tools: tuple[str, ...] = ()
+
+
 class Profile(Frozen):
     """How context is composed and what an agent does where its own file says nothing.
 
@@ -148,7 +172,8 @@ class Profile(Frozen):
     agent's `allowed_tools` are the only ones that it sees, and not only those that nobody is
     asked about. Tools of `when_useful` are shown where there is something for them to work on, or
     an agent's file names them: `code` where the working folder may hold code, `knowledge_query`
-    where a folder was added to be searched. `memory` says which facts a turn reads and keeps.
+    where a folder was added to be searched. `memory` says which facts a turn reads and keeps,
+    `executors` whether it hands work on.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -162,6 +187,7 @@ class Profile(Frozen):
     when_useful: tuple[Literal["code", "knowledge_query"], ...] = ()
     agent: dict[str, Any] = Field(default_factory=dict)
     memory: MemoryRules = MemoryRules()
+    executors: Executors = Executors()
 
     @model_validator(mode="after")
     def _summarised(self) -> "Profile":

@@ -20,7 +20,8 @@ OutcomeKind = Literal[
     "rolled_back",
     "failed",
 ]
-Placement = Literal["inline", "queued"]
+Placement = Literal["inline", "queued", "executor"]
+"""Where a call is made: in the workflow's worker, as an activity, or, of tools, by an executor."""
 Mode = Literal["queue", "steer", "interrupt", "rollback"]
 Blocking = Literal["waits", "asked", "over", "unpriced"]
 """What becomes of a call that a budget does not let begin: it waits until others have ended,
@@ -302,6 +303,14 @@ class ToolsDone:
     done: int
     failed: int
     responded: bool = False
+
+
+@dataclass(frozen=True)
+class Delegated:
+    """Where the executors of a step's calls stand: how many of the calls are not done."""
+
+    left: int
+    failed: int = 0
 
 
 @dataclass(frozen=True)

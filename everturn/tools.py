@@ -32,6 +32,9 @@ TOOL_TIMEOUT_SECONDS = 120.0
 RESPONSE = "response"
 """A tool of this name answers the user: the turn ends with what it returns (E27)."""
 
+DELEGATE = "delegate"
+"""The tool by which a turn hands work to an executor."""
+
 # What every provider accepts as the name of a function.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -115,14 +118,15 @@ class Tool:
 
 
 def may_call(access: Access, name: str, effect: Effect, searches: bool) -> bool:
-    """Whether an agent of that access may call such a tool; it may always answer."""
+    """Whether an agent of that access may call such a tool. It may always answer, and hand work
+    on: its executors have no more access than it has."""
     match access:
         case "full":
             return True
         case "read-only":
-            return effect == "pure" or name == RESPONSE
+            return effect == "pure" or name in (RESPONSE, DELEGATE)
         case "search-only":
-            return searches or name == RESPONSE
+            return searches or name in (RESPONSE, DELEGATE)
 
 
 @overload

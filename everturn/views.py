@@ -143,6 +143,8 @@ class SessionView(Frozen):
     folder: FolderKind = "shared"
     own_dir: str | None = None
     """The folder, of that kind, in which it works in place of `working_dir`."""
+    parent: str | None = None
+    """Of an executor: the session that hands its work to it."""
 
 
 class StepView(Frozen):

@@ -17,6 +17,7 @@ from everturn.errors import Fenced, StaleHost, TurnCancelled
 from everturn.hooks import seconds_of
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
+from everturn.tools import DELEGATE
 from everturn_activities import recovery
 from everturn_activities.admission import Admission, Admitted, GivenUp, failed, must_wait, replied
 from everturn_activities.calling import caller, whole_reply
@@ -250,11 +251,12 @@ class ModelActivities:
         calls = []
         for index, call in enumerate(ended.message.tool_calls[:CALLS_MAX]):
             tool = spec.tool(call.name)
+            hands_on = tool is not None and (tool.runs or tool.name) == DELEGATE
             calls.append(
                 ToolHead(
                     index=index,
                     name=call.name[:64],
-                    placement=await self._placements.of_tool(tool),
+                    placement="executor" if hands_on else await self._placements.of_tool(tool),
                     timeout_seconds=tool.timeout_seconds if tool is not None else 1.0,
                     asks=tool is not None and spec.asks_about(tool),
                     before_seconds=seconds_of(spec.hooks_before(tool)) if tool else 0.0,

@@ -124,7 +124,11 @@ class StepActivities:
         """`reply` without its calls where all were inline and have run."""
         if context.reruns >= RERUNS_MAX:
             # Perhaps one of them ends the worker: as activities their beginnings are counted.
-            return replace(reply, calls=[replace(call, placement="queued") for call in reply.calls])
+            calls = [
+                replace(call, placement="queued") if call.placement == "inline" else call
+                for call in reply.calls
+            ]
+            return replace(reply, calls=calls)
         alone = all(call.placement == "inline" and call.alone for call in reply.calls)
         if not reply.calls or not alone:
             return reply

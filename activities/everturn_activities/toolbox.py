@@ -46,6 +46,11 @@ def unknown_tool(name: str) -> str:
 
 
 def withheld_tool(name: str, agent: Agent) -> str:
+    if agent.access == "full":
+        return (
+            f"Agent {agent.name} may not call {name}: it manages executors and works nothing"
+            " itself. Hand the work to one of them."
+        )
     return (
         f"Agent {agent.name} may not call {name}: its access is {agent.access}, so it cannot change"
         " or run anything. Say what would have to be done instead."

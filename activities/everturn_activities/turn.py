@@ -15,12 +15,17 @@ from everturn.session import (
     SessionKey,
     TurnHead,
 )
+from everturn_activities.executors import Messenger
 from everturn_activities.store import Assignment, Idle, Store, TakeoverNeeded
 
 
 class Workspaces(Protocol):
     def spec(self, assignment: Assignment) -> AgentSpec:
         """What a turn would run under; raises UsageError where the workspace cannot be used."""
+        ...
+
+    def agent_names(self, spec: AgentSpec) -> tuple[str, ...]:
+        """The agents of the spec's workspace that others may hand work to."""
         ...
 
 
@@ -31,10 +36,13 @@ class Hosts(Protocol):
 
 
 class TurnActivities:
-    def __init__(self, store: Store, workspaces: Workspaces, hosts: Hosts) -> None:
+    def __init__(
+        self, store: Store, workspaces: Workspaces, hosts: Hosts, messenger: Messenger
+    ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._hosts = hosts
+        self._messenger = messenger
 
     @activity.defn
     async def begin_turn(self, request: BeginTurn) -> TurnHead | None:
@@ -81,4 +89,7 @@ class TurnActivities:
 
     @activity.defn
     async def finish_turn(self, request: FinishTurn) -> Finished:
-        return await self._store.finish_turn(request)
+        key = SessionKey(request.tenant, request.session)
+        end = await self._store.finish_turn(request)
+        await self._messenger.ended(key, request.turn, end)
+        return end.finished

@@ -18,17 +18,18 @@ from everturn.agents import (
     answering,
 )
 from everturn.errors import UnknownAgent, WorkspaceError
+from everturn.executors import ExecutorRules, narrower
 from everturn.folders import FolderSettings
 from everturn.hooks import Hooks, together
 from everturn.hosts import Reach
 from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
-from everturn.profile import Profile
+from everturn.profile import Executors, Profile
 from everturn.search import Search
 from everturn.secrets import UPPER_NAME, SecretSource
 from everturn.skills import SkillRoot
-from everturn.tools import RESPONSE, Tool, may_call
+from everturn.tools import DELEGATE, RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
 from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, SEARCH_WEB, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
@@ -184,7 +185,7 @@ class Workspace:
         named = [
             tool
             for tool in self.shown(profile)
-            if _wanted(tool, agent, profile) and _is_offered(tool, profile)
+            if _wanted(tool, agent, profile) and _is_offered(tool, agent, profile)
         ]
         usable = [
             tool
@@ -219,6 +220,18 @@ class Workspace:
         profile = remembering(self._profile(defined), self.settings.memory)
         values = inherited(defined.given, self.settings.model, profile)
         agent = validated(Agent, values, defined.path, defined.text)
+        if agent.executors is not None:
+            # What its file does not say of them is the profile's.
+            given = agent.executors.model_dump(exclude_unset=True)
+            merged = profile.executors.model_dump() | given
+            executors = validated(Executors, merged, defined.path, defined.text)
+            if executors.managed and not executors.depth_max:
+                place = place_of(defined.path, defined.text, ["executors"])
+                raise WorkspaceError(
+                    f"{place}: a manager hands all work on, and depth_max is 0; set it to 1 or"
+                    " more."
+                )
+            agent = agent.model_copy(update={"executors": executors})
         if agent.allowed_hosts is None:
             hosts = self.settings.network.allowed_hosts
             agent = agent.model_copy(update={"allowed_hosts": hosts})
@@ -299,9 +312,45 @@ def _wanted(tool: ToolSpec, agent: Agent, profile: Profile) -> bool:
     return all(named is None or {tool.name, tool.runs} & {*named} for named in lists)
 
 
-def _is_offered(tool: ToolSpec, profile: Profile) -> bool:
+def _is_offered(tool: ToolSpec, agent: Agent, profile: Profile) -> bool:
     """Whether there is anything for the tool to work on."""
+    if (tool.runs or tool.name) == DELEGATE:
+        return (agent.executors or profile.executors).depth_max > 0
     return bool(profile.memory.scopes) or (tool.runs or tool.name) not in OF_MEMORY
+
+
+def manager_spec(spec: AgentSpec) -> AgentSpec:
+    """What the turns of a manager run under, whose agent has `spec`: it executes nothing."""
+    kept = {DELEGATE, RESPONSE, *spec.executors.manager_tools}
+    usable = [tool for tool in spec.tools if not kept.isdisjoint({tool.name, tool.runs})]
+    refused = [tool.name for tool in spec.tools if tool not in usable]
+    return spec.but(tools=tuple(usable), withheld=(*spec.withheld, *refused))
+
+
+def executor_spec(spec: AgentSpec, rules: ExecutorRules) -> AgentSpec:
+    """What the turns of an executor run under, whose agent has `spec`."""
+    policy = spec.executors
+    access = narrower(spec.agent.access, rules.access)
+    hidden = {*rules.minus_tools, *(() if rules.level < policy.depth_max else (DELEGATE,))}
+    shown = [tool for tool in spec.tools if hidden.isdisjoint({tool.name, tool.runs})]
+    usable = [
+        tool
+        for tool in shown
+        if may_call(access, tool.runs or tool.name, tool.effect, tool.searches)
+        or tool.source == "answer"
+    ]
+    refused = [tool.name for tool in shown if tool not in usable]
+    steps_max = min(spec.agent.steps_max, rules.steps_max or spec.agent.steps_max)
+    profile = spec.profile
+    if policy.recipe is not None:
+        profile = profile.model_copy(update={"recipe": policy.recipe})
+    return spec.but(
+        agent=spec.agent.model_copy(update={"access": access, "steps_max": steps_max}),
+        profile=profile,
+        tools=tuple(usable),
+        withheld=(*spec.withheld, *refused),
+        level=rules.level,
+    )
 
 
 def remembering(profile: Profile, settings: MemorySettings) -> Profile:

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.errors import SecretMissing, ToolFailed, UsageError, WorkspaceError
+from everturn.executors import ExecutorRules
 from everturn.hooks import Hook
 from everturn.secrets import SecretSource
 from everturn.session import SessionKey
@@ -30,7 +32,14 @@ from everturn_activities.threads import in_thread
 from everturn_activities.toolbox import ToolOutcome, call_tool, preview_call, verify_tool
 from everturn_activities.trust import resolved
 from everturn_activities.vault import Vault
-from everturn_activities.workspace import SKILL, Workspace, load, protected_paths
+from everturn_activities.workspace import (
+    SKILL,
+    Workspace,
+    executor_spec,
+    load,
+    manager_spec,
+    protected_paths,
+)
 
 FRESH_SECONDS = 1.0
 """How long the calls of a turn may find the tools of a workspace without looking at its files."""
@@ -61,6 +70,8 @@ class Workspaces:
     def spec(self, assignment: Assignment) -> AgentSpec:
         workspace = self._load(assignment.workspace)
         spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
+        if assignment.rules is not None or spec.executors.managed:
+            spec = self._placed(spec, assignment.rules)
         useful = self._useful(spec, assignment)
         kept = {*useful, *(spec.agent.tools or ())}
         useless: set[str] = {name for name in spec.profile.when_useful if name not in kept}
@@ -82,6 +93,25 @@ class Workspaces:
             )
             self._made.put(asked, made)
         return made
+
+    def _placed(self, spec: AgentSpec, rules: ExecutorRules | None) -> AgentSpec:
+        """As an executor's, or as a manager's."""
+        asked = (spec.hash, rules)
+        made = self._made.get(asked)
+        if made is None:
+            made = manager_spec(spec) if rules is None else executor_spec(spec, rules)
+            self._made.put(asked, made)
+        return made
+
+    def agent_names(self, spec: AgentSpec) -> tuple[str, ...]:
+        """The agents of its workspace that are offered to choose from; broken ones are not."""
+        workspace = self._load(spec.workspace)
+        found = []
+        for name in workspace.agents:
+            with suppress(UsageError):
+                if workspace.agent(name).visible:
+                    found.append(name)
+        return tuple(found)
 
     def _useful(self, spec: AgentSpec, assignment: Assignment) -> tuple[str, ...]:
         """Those of the profile's `when_useful` that there is something for.

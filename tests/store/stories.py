@@ -169,7 +169,7 @@ class Story:
         request = FinishTurn(
             *self.key, self.key.workflow_id, run, turn.turn, turn.epoch, step, outcome, reason
         )
-        return await self.store.finish_turn(request)
+        return (await self.store.finish_turn(request)).finished
 
     async def told(self, *kinds: str) -> list[Event]:
         """The session's events, of `kinds` where given."""

@@ -307,7 +307,7 @@ class Session(RuleBasedStateMachine):
         request = FinishTurn(
             *KEY, KEY.workflow_id, run.id, head.turn, head.epoch, head.step, outcome
         )
-        return self.do(lambda tx: endings.finish(tx, request, TERMS))
+        return self.do(lambda tx: endings.finish(tx, request, TERMS).finished)
 
     def advance(self, run: Run) -> None:
         try:

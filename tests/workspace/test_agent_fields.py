@@ -149,9 +149,10 @@ def test_B4_an_agent_sees_only_the_tools_that_its_access_allows(
 
     spec = load(workspace).spec()
 
-    # Tools of other modules may be added; what changes the world never is.
+    # Tools of other modules may be added; what changes the world never is. Work may be handed
+    # on, for an executor has no more access than its parent.
     assert set(tools) <= {tool.name for tool in spec.tools}
-    assert {tool.effect for tool in spec.tools} == {"pure"}
+    assert {tool.name for tool in spec.tools if tool.effect != "pure"} == {"delegate"}
     assert {"write_file", "edit_file", "run_command"} <= set(spec.withheld)
     assert ("ask" in spec.withheld) == (access == "search-only")
 
@@ -173,3 +174,19 @@ def test_B22_an_agent_may_work_in_a_folder_of_its_own(workspace: Path):
     (workspace / "inner").mkdir()
     define(workspace, "working_directory: inner")
     assert load(workspace).spec().working_dir == str(workspace / "inner")
+
+
+def test_what_an_agents_file_says_of_executors_stands_over_its_profiles(workspace: Path):
+    define(workspace, "executors: {concurrent_max: 9}")
+    executors = load(workspace).spec().executors
+    assert (executors.concurrent_max, executors.depth_max) == (9, 2)
+
+    define(workspace, "executors: {depth_max: 0}")
+    assert load(workspace).spec().tool("delegate") is None
+
+    define(workspace, "executors: {managed: true, depth_max: 0}")
+    with pytest.raises(WorkspaceError) as refused:
+        load(workspace).spec()
+    assert str(refused.value).endswith(
+        "default.md line 2: a manager hands all work on, and depth_max is 0; set it to 1 or more."
+    )

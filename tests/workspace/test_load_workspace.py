@@ -70,6 +70,7 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "skill",
         "code",
         "knowledge_query",
+        "delegate",
         "memory_save",
         "memory_load",
         "memory_delete",

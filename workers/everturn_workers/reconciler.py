@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from everturn.session import Consolidate, SessionKey
+from everturn_activities.executors import Messenger
 from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
 from everturn_workers.locks import dead_workers, forget_worker
@@ -45,6 +46,7 @@ class Reconciler:
         self._client = client
         self._run_dir = run_dir
         self._worker = worker
+        self._messenger = Messenger(store, waker)
         self._looked_at: SessionKey | None = None
         self._asked: dict[SessionKey, float] = {}
         self._naps: dict[SessionKey, tuple[float, float]] = {}
@@ -55,13 +57,17 @@ class Reconciler:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        parts = (self.bury, self.wake_sleepers, self.revive, self.consolidate, self.end_turns)
-        for part in parts:
+        parts = (self.bury, self.wake_sleepers, self.revive, self.deliver, self.consolidate)
+        for part in (*parts, self.end_turns):
             try:
                 await part()
             except Exception as error:
                 # Servers come and go; whatever it was, the next look tries again.
                 log.warning("reconciler: %s: %s", part.__name__, error)
+
+    async def deliver(self) -> None:
+        """Hand over the tasks that a crash left between a parent and its executors."""
+        await self._messenger.deliver(await self._store.undelivered(ASLEEP_SECONDS))
 
     async def bury(self) -> None:
         """Fail the tasks of workers that were killed, so that others get them at once."""

@@ -27,6 +27,7 @@ from everturn_activities.candidates import Candidates
 from everturn_activities.compaction import CompactionActivities
 from everturn_activities.consolidation import ConsolidationActivities
 from everturn_activities.end_hooks import EndHookActivities
+from everturn_activities.executors import ExecutorActivities, Messenger
 from everturn_activities.flights import CancelWatch
 from everturn_activities.folders import FolderActivities
 from everturn_activities.frames import Frames
@@ -141,6 +142,7 @@ async def running_worker(
                     work.steps.begin_step,
                     work.tools.run_tools,
                     work.tools.check_approvals,
+                    work.executors.check_executors,
                 ],
                 workflow_runner=sandbox,
                 no_remote_activities=True,
@@ -173,6 +175,7 @@ async def running_worker(
                     work.call_hooks.before_calls,
                     work.call_hooks.after_calls,
                     work.end_hooks.end_hooks,
+                    work.executors.begin_executors,
                 ],
                 max_concurrent_activities=TOOLS_MAX,
                 **everywhere,
@@ -220,6 +223,7 @@ class _Activities:
     folders: FolderActivities
     call_hooks: CallHookActivities
     end_hooks: EndHookActivities
+    executors: ExecutorActivities
 
 
 def _activities(
@@ -235,7 +239,9 @@ def _activities(
 ) -> _Activities:
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
-    turns = TurnActivities(runtime.store, workspaces, waker)
+    messenger = Messenger(runtime.store, waker)
+    turns = TurnActivities(runtime.store, workspaces, waker, messenger)
+    executors = ExecutorActivities(runtime.store, workspaces, messenger)
     candidates = Candidates(prices, runtime.governor)
     admission = Admission(runtime.store, runtime.governor, candidates, gateways)
     gatherer = Gatherer(runtime.store, sources, tokens.count_text, left_out=gateways.left_out)
@@ -294,6 +300,7 @@ def _activities(
         folders,
         call_hooks,
         end_hooks,
+        executors,
     )
 
 

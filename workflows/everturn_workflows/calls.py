@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         Compacted,
         Consolidate,
         ContextHead,
+        Delegated,
         EndHooks,
         Finished,
         FinishTurn,
@@ -37,6 +38,7 @@ with workflow.unsafe.imports_passed_through():
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
     from everturn_activities.end_hooks import EndHookActivities
+    from everturn_activities.executors import ExecutorActivities
     from everturn_activities.folders import FolderActivities
     from everturn_activities.hooks import HookActivities
     from everturn_activities.model import ModelActivities
@@ -85,6 +87,8 @@ FOLDER_SECONDS = timedelta(hours=2)
 
 # Each hook ends by its own time-out; this is for one that our own code would hang beside.
 END_HOOKS_SECONDS = timedelta(hours=6)
+# 128 tasks of a step, each a session, a message and a signal.
+HAND_OVER_SECONDS = timedelta(minutes=5)
 
 HEARTBEAT_SECONDS = timedelta(seconds=5)
 
@@ -235,6 +239,21 @@ def prepare_folder(turn: TurnHead) -> "workflow.ActivityHandle[PreparedFolder]":
     )
 
 
+def begin_executors(
+    turn: TurnHead, step: int, heads: list[ToolHead]
+) -> "workflow.ActivityHandle[Delegated]":
+    """Start handing the step's tasks to executors."""
+    return workflow.start_activity_method(
+        ExecutorActivities.begin_executors,
+        _tools(turn, step, heads),
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=HAND_OVER_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=STORE_RETRY,
+        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
 def before_calls(
     turn: TurnHead, step: int, heads: list[ToolHead]
 ) -> "workflow.ActivityHandle[Gated]":
@@ -266,6 +285,12 @@ def _beside(turn: TurnHead, seconds: float) -> dict[str, Any]:
         "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         "priority": Priority(fairness_key=turn.tenant),
     }
+
+
+async def check_executors(turn: TurnHead, step: int) -> Delegated:
+    return await workflow.execute_local_activity_method(
+        ExecutorActivities.check_executors, _tools(turn, step, []), **_stored()
+    )
 
 
 def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":

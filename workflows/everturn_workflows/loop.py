@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         CheckInbox,
         Compacted,
         ContextHead,
+        Delegated,
         Gated,
         StepHead,
         ToolHead,
@@ -105,8 +106,12 @@ class TurnLoop:
                 if any(head.asks and head.before_seconds for head in allowed):
                     # A person may have changed what is to run.
                     reply = await self._gate(reply)
-            if reply.calls and await self._run_tools(reply):
-                reply = replace(reply, stop="response")
+            if reply.calls:
+                responded = await self._run_tools(reply, too_long)
+                if responded is None:
+                    return None
+                if responded:
+                    reply = replace(reply, stop="response")
             if ends:
                 reply = replace(reply, stop="denied")
             self.turn = self.turn.after(reply)
@@ -182,9 +187,11 @@ class TurnLoop:
         # Where a budget has no room for a summary, the step itself asks it next.
         return bool(made.cut or made.blocked)
 
-    async def _run_tools(self, reply: StepHead) -> bool:
+    async def _run_tools(self, reply: StepHead, too_long: Callable[[], bool]) -> bool | None:
         """All the step's tools at once; their results go to the store, in call order. Whether
-        one of them was the answer to the user."""
+        one of them was the answer to the user; None where executors still work and the history
+        has grown too long meanwhile."""
+        handed = [head for head in reply.calls if head.placement == "executor"]
         inline = [head for head in reply.calls if head.placement == "inline"]
         handles: list[Any] = [
             asyncio.create_task(self._run_later(reply.step, head))
@@ -195,10 +202,26 @@ class TurnLoop:
         ]
         if inline:
             handles.append(calls.run_inline(self.turn, reply.step, inline))
-        ended: list[ToolsDone | None] = await self._attend(handles)
+        if handed:
+            handles.append(calls.begin_executors(self.turn, reply.step, handed))
+        ended: list[ToolsDone | Delegated | None] = await self._attend(handles)
+        if handed and not await self._wait_for_executors(reply.step, too_long):
+            return None
         if any(head.after_seconds for head in reply.calls) and not self.turn.cancelled:
             await self._attend([calls.after_calls(self.turn, reply.step, reply.calls)])
-        return any(done is not None and done.responded for done in ended)
+        return any(isinstance(done, ToolsDone) and done.responded for done in ended)
+
+    async def _wait_for_executors(self, step: int, too_long: Callable[[], bool]) -> bool:
+        """Wait, in no slot, until each executor of the step has reported. The last one wakes us."""
+        while not self.turn.cancelled:
+            if not (await calls.check_executors(self.turn, step)).left:
+                return True
+            if too_long():
+                return False
+            await workflow.wait_condition(lambda: self.woken)
+            self.woken = False
+            await self._check_inbox([])
+        return True
 
     async def _run_later(self, step: int, head: ToolHead) -> ToolsDone:
         """A call that polls waits as a timer, in nobody's slot."""

@@ -4,6 +4,7 @@ from everturn.tools import Tool
 from everturn_activities.builtin.code import code
 from everturn_activities.builtin.code_execution import code_execution
 from everturn_activities.builtin.command import run_command
+from everturn_activities.builtin.delegate import delegate
 from everturn_activities.builtin.files import edit_file, list_files, read_file, write_file
 from everturn_activities.builtin.knowledge import knowledge_query
 from everturn_activities.builtin.memory import memory_delete, memory_load, memory_save
@@ -19,17 +20,8 @@ def builtins() -> dict[str, Tool]:
     """The built-in tools by name, in the order in which a model is told of them."""
     tools = (
         *(read_file, list_files, glob, grep, write_file, edit_file),
-        *(
-            run_command,
-            code_execution,
-            web_fetch,
-            search_web,
-            read_more,
-            todo,
-            skill,
-            code,
-            knowledge_query,
-        ),
+        *(run_command, code_execution, web_fetch, search_web, read_more, todo, skill, code),
+        *(knowledge_query, delegate),
         *_OF_MEMORY,
     )
     return {tool.name: tool for tool in tools}

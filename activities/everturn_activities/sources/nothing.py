@@ -1,4 +1,4 @@
-"""The source of what there is nothing to tell of, such as `managed` where nobody manages others."""
+"""The source of what a layer is not told by, such as `summary`, which is put in later."""
 
 from collections.abc import Sequence
 

@@ -9,6 +9,7 @@ from everturn_activities.sources.capabilities import capabilities
 from everturn_activities.sources.facts import date_and_time, facts, runtime
 from everturn_activities.sources.file import file, tool_prompts
 from everturn_activities.sources.identity import identity
+from everturn_activities.sources.managed import managed
 from everturn_activities.sources.nothing import nothing
 from everturn_activities.sources.options import options
 from everturn_activities.sources.project import project
@@ -33,7 +34,7 @@ PLAIN: Sources = {
     "facts": facts,
     "file": file,
     "identity": identity,
-    "managed": nothing,
+    "managed": managed,
     "options": options,
     "project": project,
     "runtime": runtime,

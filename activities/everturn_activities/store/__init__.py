@@ -17,6 +17,7 @@ from everturn.context.cuts import Cut, Extent
 from everturn.context.manifest import Manifest
 from everturn.context.window import Frame
 from everturn.events import Draft
+from everturn.executors import Delegation, ExecutorRules
 from everturn.folders import FolderKind
 from everturn.hooks import Hook
 from everturn.memory import USER
@@ -35,6 +36,7 @@ from everturn.session import (
     Compact,
     Compacted,
     ContextHead,
+    Delegated,
     EndHooks,
     Finished,
     FinishTurn,
@@ -123,6 +125,9 @@ class Assignment:
     searched: bool = False
     """Whether its workspace has folders that are searched."""
 
+    rules: ExecutorRules | None = None
+    """What an executor's turns are held to."""
+
     useful: tuple[str, ...] | None = None
     """Tools that the session's turns have had as far as they are useful; None before the first."""
 
@@ -130,6 +135,29 @@ class Assignment:
     """The folder in which it works in place of `working_dir`."""
     folder_due: bool = False
     """Whether that is still to be made."""
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A task on its way to an executor: the call of `delegate` that it stands for, and under
+    which id the executor's inbox gets it."""
+
+    parent: SessionKey
+    turn: int
+    step: int
+    sender_id: str
+    delegation: Delegation
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """What is to be done once a turn's end is committed: hand over the tasks `begun`, cancel
+    the executors `left`, and wake whoever waits for the session's own outcome."""
+
+    finished: Finished
+    begun: Sequence[Handed] = ()
+    left: Sequence[SessionKey] = ()
+    wake: Wake | None = None
 
 
 @dataclass(frozen=True)
@@ -345,7 +373,12 @@ class Store(Protocol):
     # Sessions and their inboxes.
     async def create_session(self, key: SessionKey, settings: SessionSettings) -> SessionView: ...
     async def session(self, key: SessionKey) -> SessionView: ...
-    async def sessions(self, tenant: str, limit: int, before: str | None) -> list[SessionView]: ...
+    async def sessions(
+        self, tenant: str, limit: int, before: str | None, parent: str | None = None
+    ) -> list[SessionView]:
+        """The tenant's sessions that are no executors, or the executors of `parent`."""
+        ...
+
     async def turns(self, key: SessionKey, first: int = 1) -> list[TurnView]: ...
     async def messages(self, key: SessionKey, after: int, limit: int) -> list[MessageView]: ...
     async def import_messages(
@@ -411,7 +444,30 @@ class Store(Protocol):
         """The texts that stand for the session and the agent, empty ones too."""
         ...
 
-    async def finish_turn(self, request: FinishTurn) -> Finished: ...
+    async def finish_turn(self, request: FinishTurn) -> TurnEnd: ...
+
+    # Executors of a session.
+
+    async def hand_over(
+        self,
+        request: RunTools,
+        width: int,
+        tasks: Sequence[Delegation],
+        refused: Mapping[int, str],
+    ) -> list[Handed]:
+        """Write the tasks of a step's calls down, and begin as many as may be at once."""
+        ...
+
+    async def has_executor(self, key: SessionKey, name: str) -> bool: ...
+    async def check_executors(self, request: RunTools) -> Delegated: ...
+    async def open_executor(self, handed: Handed) -> Wake | None:
+        """Give an executor its session and its task, once; whom to wake then."""
+        ...
+
+    async def undelivered(self, older_than_seconds: float) -> list[Handed]:
+        """Tasks that were begun and may not have reached their executors."""
+        ...
+
     async def spec(self, key: SessionKey, turn: int) -> AgentSpec: ...
     async def history(self, key: SessionKey, extent: Extent) -> Conversation:
         """What is sent of the transcript."""

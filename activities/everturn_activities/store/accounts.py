@@ -51,6 +51,7 @@ _ONE = Statement(
     )
     .with_for_update()
 )
+_OWNER = Statement(sa.select(_s.c.id).where(_s.c.sid == sa.bindparam("of_sid")))
 _SAVE = Statement(
     sa.update(_a)
     .where(_a.c.id == sa.bindparam("of_id"))
@@ -78,12 +79,14 @@ class Account:
     mark: dict[Unit, int | None]
     reserved: dict[Unit, int]
     spent: dict[Unit, int]
+    owner: str = ""
+    """The session that it is of, where that is another than the one that draws on it."""
 
     def name(self, session: str) -> str:
-        """The account as a sentence begins with it."""
+        """The account as a sentence begins with it, for who draws on it."""
         match self.scope:
             case "session":
-                return f"The budget of session {session}"
+                return f"The budget of session {self.owner or session}"
             case "tenant":
                 return "The budget of the tenant"
             case "day":
@@ -159,11 +162,20 @@ def of_session(tx: Tx, tenant: str, sid: int) -> list[Account]:
     found = [from_row(row) for row in rows]
     parent = next((account.parent for account in found if account.parent is not None), None)
     while parent is not None:
-        found.append(from_row(_BY_ID.one(tx.connection, {"of_id": parent})))
-        parent = found[-1].parent
+        above = from_row(_BY_ID.one(tx.connection, {"of_id": parent}))
+        above.owner = _OWNER.one(tx.connection, {"of_sid": above.sid}).id
+        found.append(above)
+        parent = above.parent
     for account in found:
         account.begin_day(today)
     return found
+
+
+def open_below(tx: Tx, tenant: str, parent_sid: int, sid: int) -> None:
+    """Have a new session draw from its parent's account too, where that has one."""
+    above = one(tx, tenant, parent_sid, "session")
+    if above is not None:
+        _opened(tx, tenant, sid, "session", above.id)
 
 
 def by_id(tx: Tx, account: int) -> Account | None:
@@ -207,14 +219,14 @@ def put(tx: Tx, tenant: str, sid: int, scope: Scope, budget: Budget) -> Account:
     return account
 
 
-def _opened(tx: Tx, tenant: str, sid: int, scope: Scope) -> Account:
+def _opened(tx: Tx, tenant: str, sid: int, scope: Scope, parent: int | None = None) -> Account:
     """A new account with what was spent and is reserved so far; its sessions know of it."""
     if sid == 0:
         # First, so that every session is locked and none spends while we count.
         _MARK_SESSIONS.run(tx.connection, {"of_tenant": tenant})
     today = day_of(tx.now) if scope == "day" else ""
     since = tx.now // 86_400 * 86_400 if scope == "day" else 0.0
-    known = {"tenant": tenant, "sid": sid, "scope": scope}
+    known = {"tenant": tenant, "sid": sid, "scope": scope, "parent": parent}
     sums = _sums(tx.connection, tenant, sid, since, today)
     _INSERT.run(tx.connection, {**known, "day": today, **sums})
     opened = one(tx, tenant, sid, scope)

@@ -7,12 +7,15 @@ import sqlalchemy as sa
 from everturn.agents import AgentSpec
 from everturn.errors import UNUSABLE_FOLDER, StaleHost
 from everturn.events import Draft
+from everturn.executors import ExecutorReport
 from everturn.messages import message_from_json
 from everturn.session import Finished, FinishTurn, SessionKey
 from everturn.tools import RESPONSE
 from everturn_activities.store import (
+    TurnEnd,
     approvals,
     asks,
+    executors,
     folders,
     hook_runs,
     inbox,
@@ -90,23 +93,31 @@ _FINISHED = Statement(
 )
 
 
-def finish(tx: Tx, request: FinishTurn, terms: Terms) -> Finished:
+def finish(tx: Tx, request: FinishTurn, terms: Terms) -> TurnEnd:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     turn = TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
+    wake = None
     if turn.outcome is None:
         session.demand_host(request.turn, request.epoch)
-        _record_outcome(session, request, turn.spec_hash, terms)
+        report = _record_outcome(session, request, turn.spec_hash, terms)
+        if session.parent_sid is not None:
+            wake = executors.reported(session, request.turn, report, terms.meter)
     elif session.host_epoch > request.epoch and session.open_turn is not None:
         raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
+    left = executors.left(session, request.turn)
+    begun = executors.begun(session)
+    if session.parent_sid is not None:
+        begun += executors.begun(session.parent)
     more = inbox.let_go(session, request.workflow_id, request.run_id)
     session.save()
-    return Finished(more=more)
+    return TurnEnd(Finished(more=more), begun, left, wake)
 
 
 def _record_outcome(
     session: LockedSession, request: FinishTurn, spec_hash: str, terms: Terms
-) -> None:
+) -> ExecutorReport:
+    """Returns what a parent is told of it."""
     connection = session.tx.connection
     at = {"of_sid": session.sid, "of_turn": request.turn}
     # A turn that ends where it was resumed leaves the calls of its last step unanswered.
@@ -152,6 +163,7 @@ def _record_outcome(
     if begun is not None:
         # Nobody will hear of this call any more.
         ledger.lose(session, STEP.one(connection, {**at, "of_step": begun}), terms)
+    cost_usd = (cost or 0.0) + (side.cost_usd or 0.0)
     session.tell(
         Draft(
             id=f"turn/{request.turn}/finished",
@@ -167,11 +179,14 @@ def _record_outcome(
                     "output_tokens": outputs + side.output_tokens,
                     "model_calls": ended + side.calls,
                 },
-                "cost_usd": (cost or 0.0) + (side.cost_usd or 0.0),
+                "cost_usd": cost_usd,
                 "unpriced_calls": ended - priced + side.calls - side.priced,
                 "steps": request.step,
             },
         )
+    )
+    return ExecutorReport(
+        outcome=outcome, reason=reason, text=text, steps=request.step, cost_usd=cost_usd
     )
 
 

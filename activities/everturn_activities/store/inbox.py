@@ -70,16 +70,26 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     here. Raises IdempotencyConflict when the id was used for another content.
     """
     session = LockedSession(tx, key)
+    accepted = put(session, inbound, tokens)
+    if not accepted.view.duplicate:
+        session.save()
+    return accepted
+
+
+def put(session: LockedSession, inbound: Inbound, tokens: int) -> Accepted:
+    """As `accept`, in a session that the caller saves."""
+    tx = session.tx
     digest = _digest(inbound)
     known = _BY_SENDER.first(tx.connection, {"of_sid": session.sid, "of_sender": inbound.id})
     if known is not None:
         if known.digest != digest:
             raise IdempotencyConflict(
-                f"Id {inbound.id!r} was used for another content in session {key.session!r};"
+                f"Id {inbound.id!r} was used for another content in session"
+                f" {session.key.session!r};"
                 " give each new message an id of its own."
             )
         waits = known.state == "waiting" and session.wake_at is not None
-        return Accepted(_view(known._asdict(), True), _wake(session) if waits else None)
+        return Accepted(_view(known._asdict(), True), wake_of(session) if waits else None)
 
     session.inbox_pos += 1
     row: dict[str, Any] = {
@@ -114,11 +124,16 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     session.tell(_announced(session, inbound, row))
     _INSERT.run(tx.connection, row)
     answered = inbound.kind in ("budget", "approval") and row["state"] == "consumed"
-    wakes = (row["state"] == "waiting" or answered) and session.wake_at is None
-    if wakes:
-        session.wake_at = tx.now
-    session.save()
-    return Accepted(_view(row, False), _wake(session) if wakes else None)
+    wakes = row["state"] == "waiting" or answered
+    return Accepted(_view(row, False), rouse(session) if wakes else None)
+
+
+def rouse(session: LockedSession) -> Wake | None:
+    """Whom to signal once this is committed: nobody where another sender is about to."""
+    if session.wake_at is not None:
+        return None
+    session.wake_at = session.tx.now
+    return wake_of(session)
 
 
 def _aim_cancel(session: LockedSession, row: dict[str, Any]) -> None:
@@ -282,7 +297,7 @@ def let_go(session: LockedSession, workflow_id: str, run_id: str) -> bool:
     return True
 
 
-def _wake(session: LockedSession) -> Wake:
+def wake_of(session: LockedSession) -> Wake:
     return Wake(session.key, session.host_workflow_id, session.host_epoch)
 
 

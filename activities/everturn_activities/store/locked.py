@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from everturn.context.projection import is_said
 from everturn.errors import Fenced, StaleHost, UnknownSession
-from everturn.events import Draft
+from everturn.events import COARSE, Draft
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn_activities.store import schema
@@ -28,6 +28,9 @@ _LOCK = Statement(
     sa.select(_sessions)
     .where(_sessions.c.tenant == sa.bindparam("tenant"), _sessions.c.id == sa.bindparam("session"))
     .with_for_update()
+)
+_LOCK_SID = Statement(
+    sa.select(_sessions).where(_sessions.c.sid == sa.bindparam("of_sid")).with_for_update()
 )
 _COUNTERS = (
     "turn",
@@ -95,13 +98,29 @@ class LockedSession:
         found = _LOCK.first(tx.connection, {"tenant": key.tenant, "session": key.session})
         if found is None:
             raise UnknownSession(unknown(key))
-        self.key = key
+        self._take(tx, found)
+
+    def _take(self, tx: Tx, found: Any) -> None:
+        self.key = SessionKey(found.tenant, found.id)
         self.tx = tx
         self.sid: int = found.sid
+        self.parent_sid: int | None = found.parent_sid
         for name in _COUNTERS:
             setattr(self, name, getattr(found, name))
         self._events: list[dict[str, Any]] = []
         self._messages: list[dict[str, Any]] = []
+        self._parent: LockedSession | None = None
+
+    @property
+    def parent(self) -> "LockedSession":
+        """The session that an executor's works for, locked too: always after it, so that no two
+        transactions wait for each other. It is saved with its child."""
+        if self._parent is None:
+            assert self.parent_sid is not None
+            self._parent = LockedSession.__new__(LockedSession)
+            row = _LOCK_SID.one(self.tx.connection, {"of_sid": self.parent_sid})
+            self._parent._take(self.tx, row)
+        return self._parent
 
     def demand_host(self, turn: int, epoch: int) -> None:
         """Raise StaleHost unless `epoch` hosts this session and `turn` is open."""
@@ -117,7 +136,8 @@ class LockedSession:
             raise Fenced(f"Turn {turn} of session {self.key.session} is over.")
 
     def tell(self, draft: Draft) -> None:
-        """Give `draft` the next number of the session's event log."""
+        """Give `draft` the next number of the session's event log; what is coarse is told to
+        the watchers of an executor's parent too."""
         self.event_seq += 1
         self._events.append(
             {
@@ -132,6 +152,27 @@ class LockedSession:
                 "body": json.dumps(draft.body, ensure_ascii=False),
                 "time": self.tx.now,
             }
+        )
+        if self.parent_sid is not None and draft.type in COARSE:
+            self._tell_parent(draft)
+
+    def _tell_parent(self, draft: Draft) -> None:
+        body = draft.body
+        if draft.type != "executor_event":
+            body = {
+                "executor": self.key.session,
+                "type": draft.type,
+                "turn": draft.turn,
+                "step": draft.step,
+                "body": draft.body,
+            }
+        self.parent.tell(
+            Draft(
+                id=f"{self.key.session}/{draft.id}",
+                type="executor_event",
+                turn=self.parent.open_turn or 0,
+                body=body,
+            )
         )
 
     def append(
@@ -168,6 +209,8 @@ class LockedSession:
 
     def save(self) -> None:
         """Write events, messages and numbers; the session's watchers are told after COMMIT."""
+        if self._parent is not None:
+            self._parent.save()
         connection = self.tx.connection
         if self._events:
             _INSERT_EVENT.run(connection, *self._events)

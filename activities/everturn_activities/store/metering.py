@@ -24,6 +24,9 @@ class Meter:
         self._count = count
         self._price = price
 
+    def tokens(self, text: str) -> int:
+        return self._count(UserMessage(parts=(Text(text=text),)))
+
     def most(self, spec: AgentSpec, model: str, context_tokens: int) -> Amount:
         """What a call is reserved: all of its input, and as long a reply as it may write."""
         written = spec.agent.tokens_max or OUTPUT_TOKENS

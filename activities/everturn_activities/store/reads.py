@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from everturn.context.projection import IMPORTED
 from everturn.errors import UnknownSession
+from everturn.executors import ExecutorRules
 from everturn.messages import SkillInvocation, UserMessage, message_from_json
 from everturn.session import SessionKey
 from everturn.views import MessageView, SectionsView, SessionView, StepView, TurnView, UsageView
@@ -40,8 +41,11 @@ _last_outcome = (
 _imported = (
     sa.select(sa.func.count()).where(_m.c.sid == _s.c.sid, _m.c.turn == IMPORTED).scalar_subquery()
 )
+_parents = _s.alias()
+_parent = sa.select(_parents.c.id).where(_parents.c.sid == _s.c.parent_sid).scalar_subquery()
 _SESSIONS = sa.select(
     _s,
+    _parent.label("parent"),
     _waiting.label("waiting"),
     _last_outcome.label("last_outcome"),
     _imported.label("imported"),
@@ -90,10 +94,16 @@ def session(connection: sa.Connection, key: SessionKey) -> SessionView:
 
 
 def sessions(
-    connection: sa.Connection, tenant: str, limit: int, before: str | None
+    connection: sa.Connection, tenant: str, limit: int, before: str | None, parent: str | None
 ) -> list[SessionView]:
-    """The tenant's sessions, newest first; `before` is the id of the last one seen."""
-    query = _SESSIONS.where(_s.c.tenant == tenant).order_by(_s.c.sid.desc()).limit(limit)
+    """The tenant's sessions that are no executors, or the executors of `parent`; newest first,
+    `before` is the id of the last one seen."""
+    above = None if parent is None else sid_of(connection, SessionKey(tenant, parent))
+    query = (
+        _SESSIONS.where(_s.c.tenant == tenant, _s.c.parent_sid.is_not_distinct_from(above))
+        .order_by(_s.c.sid.desc())
+        .limit(limit)
+    )
     if before is not None:
         query = query.where(_s.c.sid < sid_of(connection, SessionKey(tenant, before)))
     return [_session_view(connection, row) for row in connection.execute(query).all()]
@@ -112,6 +122,7 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         own_dir=row.own_dir,
         user=row.user,
         imported=row.imported,
+        parent=row.parent,
         status=status,
         turn=row.turn,
         waiting=row.waiting,
@@ -261,6 +272,7 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
             {"of_tenant": key.tenant, "of_workspace": os.path.realpath(row.workspace)},
         )
         is not None,
+        rules=None if row.rules is None else ExecutorRules.model_validate_json(row.rules),
         useful=None if row.useful is None else tuple(row.useful.split()),
         own_dir=row.own_dir,
         folder_due=bool(row.folder_due),

@@ -47,6 +47,9 @@ sessions = sa.Table(
     sa.Column("folder_problem", sa.Text),
     # Whose facts its turns read and keep.
     sa.Column("user", sa.Text, nullable=False, default=USER),
+    # Of an executor: the session that handed its work to it, and the rules of its turns as JSON.
+    sa.Column("parent_sid", _sid),
+    sa.Column("rules", sa.Text),
     # Tools that its turns have as far as they are useful, once the first has begun.
     sa.Column("useful", sa.Text),
     sa.Column("turn", sa.Integer, nullable=False, default=0),
@@ -450,6 +453,29 @@ entries = sa.Table(
     sa.Column("reasoning_tokens", sa.Integer, nullable=False, default=0),
     sa.Column("steps", sa.Integer, nullable=False, default=0),
     sa.Column("milliseconds", sa.BigInteger, nullable=False, default=0),
+    sa.Index(None, "state"),
+)
+
+# Calls of `delegate`, by the session that made them; `child` is the session that works one.
+executors = sa.Table(
+    "executors",
+    metadata,
+    *_owner("turn", "step", "idx"),
+    sa.Column("child", sa.Text, nullable=False),
+    # Under which id the child's inbox has the task.
+    sa.Column("sender_id", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("background", sa.Integer, nullable=False, default=0),
+    # How many of the session's executors may work at once.
+    sa.Column("width", sa.Integer, nullable=False),
+    # waits (for a place), begun (the child may not have the task yet), running, done, dropped
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("begun_at", sa.Double),
+    sa.Column("ended_at", sa.Double),
+    sa.Index(None, "sid", "state"),
+    sa.Index(None, "sid", "child"),
     sa.Index(None, "state"),
 )
 

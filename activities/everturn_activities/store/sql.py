@@ -12,6 +12,7 @@ from everturn.context.conversation import AnyMessage, Conversation
 from everturn.context.cuts import Cut, Extent
 from everturn.context.window import Frame
 from everturn.events import Draft
+from everturn.executors import Delegation
 from everturn.hooks import Hook
 from everturn.messages import (
     AssistantMessage,
@@ -26,8 +27,8 @@ from everturn.session import (
     Compact,
     Compacted,
     ContextHead,
+    Delegated,
     EndHooks,
-    Finished,
     FinishTurn,
     Gated,
     InboxHead,
@@ -61,6 +62,7 @@ from everturn_activities.store import (
     CallStarted,
     CompactionStarted,
     CompletedTool,
+    Handed,
     HookEnd,
     HookInterrupted,
     HookStarted,
@@ -77,6 +79,7 @@ from everturn_activities.store import (
     TakeoverNeeded,
     ToolInterrupted,
     ToolStarted,
+    TurnEnd,
     UnfinishedCall,
     Wake,
     accounts,
@@ -87,6 +90,7 @@ from everturn_activities.store import (
     contexts,
     cuts,
     endings,
+    executors,
     folders,
     hook_runs,
     imports,
@@ -168,9 +172,11 @@ class SqlStore:
     async def session(self, key: SessionKey) -> SessionView:
         return await self._database.read(lambda connection: reads.session(connection, key))
 
-    async def sessions(self, tenant: str, limit: int, before: str | None) -> list[SessionView]:
+    async def sessions(
+        self, tenant: str, limit: int, before: str | None, parent: str | None = None
+    ) -> list[SessionView]:
         return await self._database.read(
-            lambda connection: reads.sessions(connection, tenant, limit, before)
+            lambda connection: reads.sessions(connection, tenant, limit, before, parent)
         )
 
     async def turns(self, key: SessionKey, first: int = 1) -> list[TurnView]:
@@ -311,12 +317,43 @@ class SqlStore:
             lambda connection: snapshots.of_session(connection, key, agent)
         )
 
-    async def finish_turn(self, request: FinishTurn) -> Finished:
+    async def finish_turn(self, request: FinishTurn) -> TurnEnd:
         key = SessionKey(request.tenant, request.session)
         terms = self._terms(key, request.turn)
         finished = await self._database.write(lambda tx: endings.finish(tx, request, terms))
         self._specs.pop((key, request.turn), None)
         return finished
+
+    async def hand_over(
+        self,
+        request: RunTools,
+        width: int,
+        tasks: Sequence[Delegation],
+        refused: Mapping[int, str],
+    ) -> list[Handed]:
+        return await self._database.write(
+            lambda tx: executors.hand_over(tx, request, width, tasks, refused)
+        )
+
+    async def has_executor(self, key: SessionKey, name: str) -> bool:
+        return await self._database.read(
+            lambda found: executors.is_executor(found, reads.sid_of(found, key), name)
+        )
+
+    async def check_executors(self, request: RunTools) -> Delegated:
+        key = SessionKey(request.tenant, request.session)
+        return await self._database.read(
+            lambda found: executors.check(
+                found, reads.sid_of(found, key), request.turn, request.step
+            )
+        )
+
+    async def open_executor(self, handed: Handed) -> Wake | None:
+        return await self._database.write(lambda tx: executors.open_child(tx, handed, self._meter))
+
+    async def undelivered(self, older_than_seconds: float) -> list[Handed]:
+        before = self._database.now() - older_than_seconds
+        return await self._database.read(lambda found: executors.undelivered(found, before))
 
     async def spec(self, key: SessionKey, turn: int) -> AgentSpec:
         known = self._specs.get((key, turn))

@@ -153,21 +153,48 @@ def propose(
     return runs
 
 
-def answer_call(session: LockedSession, turn: int, step: int, index: int, text: str) -> None:
-    """Answer a call that is not to run, in place of its tool."""
+def answer_call(
+    session: LockedSession,
+    turn: int,
+    step: int,
+    index: int,
+    text: str,
+    *,
+    failed: bool = True,
+    tokens: int | None = None,
+    whole: str | None = None,
+) -> None:
+    """Answer a call that no tool runs; `whole` is what `text` was cut from."""
     at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
     row = _CALL.one(session.tx.connection, at)
     if row.state == "done":
         return
-    result = ToolResult(call_id=row.call_id, name=row.name, text=text, failed=True)
-    ended = CompletedTool(index, row.attempt, result, 0.0)
-    _END_CALL.run(
-        session.tx.connection,
-        {**at, **_answered(text), "ended_at": session.tx.now, "duration_seconds": 0.0},
-    )
-    if row.followed:
-        _settle(session, at, row, gated=row.gated, followed=0)
+    now = session.tx.now
+    result = ToolResult(call_id=row.call_id, name=row.name, text=text, failed=failed)
+    ended = CompletedTool(index, row.attempt, result, now - (row.started_at or now))
+    # Nobody's seconds: those of an executor are counted with its own calls.
+    values = {**_answered(text), "failed": int(failed), "duration_seconds": 0.0}
+    if tokens is not None:
+        values["tokens"] = tokens
+    _END_CALL.run(session.tx.connection, {**at, **values, "ended_at": now})
+    if whole is not None:
+        digest = snapshots.keep(session.tx.connection, whole)
+        _KEEP_WHOLE.run(session.tx.connection, {**at, "digest_of": digest})
+    if row.followed and row.state != "started":
+        _settle(session, at, row, gated=row.gated, followed=0, tokens=values["tokens"])
     session.tell(_finished(turn, step, ended))
+
+
+def begin_delegated(session: LockedSession, turn: int, step: int, index: int) -> None:
+    """Tell that a call has begun which an executor works: no worker of ours runs it."""
+    at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
+    row = _CALL.one(session.tx.connection, at)
+    if row.state != "proposed":
+        return
+    nobody = {"worker": None, "nonce": None, "task_token": None}
+    begun = {**nobody, "state": "started", "attempt": 1, "started_at": session.tx.now}
+    _BEGIN_CALL.run(session.tx.connection, {**at, **begun})
+    session.tell(_started(turn, step, 1, _stored(row)))
 
 
 def give_leave(session: LockedSession, turn: int, step: int, index: int) -> None:

@@ -114,6 +114,9 @@ class _Conversation:
                 page.event(event)
                 if event.type == "approval_asked":
                     await self._show_question(event, say)
+                if event.type == "executor_event" and event.body["type"] == "approval_asked":
+                    executor, number = event.body["executor"], event.body["body"]["approval"]
+                    say(f"In a shell: 'everturn approvals approve {executor} {number}', or deny.")
                 if event.type == "budget_asked":
                     say(
                         f"The turn waits for an answer: /raise LIMIT, in {event.body['unit']},"

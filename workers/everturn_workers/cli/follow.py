@@ -22,15 +22,19 @@ Decide = Callable[[Client, ApprovalView], Awaitable[None]]
 async def _attend_to_questions(
     client: Client, session: str, event: Event, decide: Decide | None
 ) -> None:
-    if event.type == "approval_asked":
+    kind, body = event.type, event.body
+    if kind == "executor_event":
+        # What an executor asks, however deep below, is for who watches here.
+        session, kind, body = body["executor"], body["type"], body["body"]
+    if kind == "approval_asked":
         for one in await client.approvals(session):
-            if one.approval == event.body["approval"]:
+            if one.approval == body["approval"]:
                 if decide is None:
                     raise WaitsForPerson(how_to_decide(one))
                 await decide(client, one)
-    if event.type == "budget_asked":
+    if kind == "budget_asked":
         asked = (await client.session(session)).asked
-        if any(ask.approval == event.body["approval"] for ask in asked):
+        if any(ask.approval == body["approval"] for ask in asked):
             raise WaitsForPerson(how_to_answer(session, asked[0].unit))
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from everturn.views import SessionView, TurnView, UsageView
 
 
+EXECUTORS_MAX = 200
+
+
 def add_to(app: typer.Typer) -> None:
     sessions = typer.Typer(help="Look at sessions.", no_args_is_help=True, rich_markup_mode=None)
     sessions.command("list")(list_sessions)
@@ -60,13 +63,20 @@ def show_session(
 
     settings = options.read(port=port, home=home)
 
-    async def found() -> "tuple[SessionView, list[TurnView]]":
+    async def found() -> "tuple[SessionView, list[TurnView], tuple[SessionView, ...]]":
         async with reached(settings) as client:
-            return await client.session(session), await client.turns(session)
+            handed = await client.sessions(EXECUTORS_MAX, parent=session)
+            return await client.session(session), await client.turns(session), handed.sessions
 
-    view, turns = asyncio.run(found())
+    view, turns, executors = asyncio.run(found())
     if json:
-        print_json({**view.model_dump(), "turns": [turn.model_dump() for turn in turns]})
+        print_json(
+            {
+                **view.model_dump(),
+                "turns": [turn.model_dump() for turn in turns],
+                "executors": [one.model_dump() for one in executors],
+            }
+        )
     else:
         print_table(_sessions_table((view,)))
         if view.own_dir is not None:
@@ -76,11 +86,16 @@ def show_session(
                 f"It began with {view.imported} imported messages;"
                 f" 'everturn sessions export {view.id}' shows them."
             )
+        if view.parent is not None:
+            typer.echo(f"It is an executor of session {view.parent}.")
         print_table(_turns_table(turns))
         print_table(_tokens_table(turns))
         for turn in turns:
             if turn.reason:
                 typer.echo(f"Turn {turn.turn}: {printable(' '.join(turn.reason.split()))}")
+        if executors:
+            typer.echo("Its executors, the newest first:")
+            print_table(_sessions_table(executors))
 
 
 def compact_session(

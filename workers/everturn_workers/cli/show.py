@@ -129,6 +129,14 @@ class Page:
                 self._say(text, "asks   ", "yellow")
             case "approval_answered":
                 self._say(body["text"], "leave  ", "yellow")
+            case "executor_started":
+                self._say(f"{body['executor']}: {_preview(body['task'])}", "hands  ", "cyan")
+            case "executor_event" if body["type"] in _OF_EXECUTORS:
+                what, style = _OF_EXECUTORS[body["type"]]
+                self._say(f"{body['executor']}: {what.format(**body['body'])}", "...    ", style)
+            case "executor_finished":
+                steps = _count(body["steps"], "step")
+                self._say(f"{body['executor']} {body['outcome']} in {steps}", "reports", "green")
             case "gap":
                 self._say("Older events were trimmed away.", "gap    ", "yellow")
             case "turn_finished":
@@ -222,6 +230,12 @@ _WILL = {
     "interrupt": "interrupts the turn.",
     "rollback": "rolls the turn back.",
 }
+_OF_EXECUTORS = {
+    "tool_started": ("{name}", "dim"),
+    "approval_asked": ("{name} waits for a person's leave.", "yellow"),
+    "budget_asked": ("{text}", "yellow"),
+}
+"""What of an executor's events is shown on its parent's page."""
 _OF_REPLIES = ("superseded", "text_delta", "thinking_delta", "tool_call_delta", "step_started")
 
 

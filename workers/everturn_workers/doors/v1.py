@@ -119,10 +119,12 @@ def _sessions(routes: APIRouter, parts: Parts) -> None:
         request: Request,
         limit: Annotated[int, Query(ge=1, le=200)] = 50,
         before: Annotated[str | None, Query()] = None,
+        parent: Annotated[str | None, Query()] = None,
     ) -> SessionPage:
-        if before is not None:
-            checked_id(before, "session id")
-        found = await store.sessions(authorize(request), limit, before)
+        for name in (before, parent):
+            if name is not None:
+                checked_id(name, "session id")
+        found = await store.sessions(authorize(request), limit, before, parent)
         return SessionPage(
             sessions=tuple(found), before=found[-1].id if len(found) == limit else None
         )

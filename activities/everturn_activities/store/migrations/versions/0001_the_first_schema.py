@@ -86,6 +86,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sid", "epoch", "seq", name=op.f("pk_events")),
         sa.UniqueConstraint("sid", "event_id", name=op.f("uq_events_sid_event_id")),
     )
+    _create_executors()
     _create_hook_runs()
     op.create_table(
         "inbox",
@@ -157,6 +158,10 @@ def upgrade() -> None:
         sa.Column("own_dir", sa.Text(), nullable=True),
         sa.Column("folder_problem", sa.Text(), nullable=True),
         sa.Column("user", sa.Text(), nullable=False),
+        sa.Column(
+            "parent_sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True
+        ),
+        sa.Column("rules", sa.Text(), nullable=True),
         sa.Column("useful", sa.Text(), nullable=True),
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("open_turn", sa.Integer(), nullable=True),
@@ -369,11 +374,46 @@ def downgrade() -> None:
 
     op.drop_table("inbox")
     _drop_hook_runs()
+    _drop_executors()
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
     op.drop_table("session_layers")
     op.drop_table("blobs")
+
+
+def _create_executors() -> None:
+    op.create_table(
+        "executors",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("idx", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("child", sa.Text(), nullable=False),
+        sa.Column("sender_id", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("background", sa.Integer(), nullable=False),
+        sa.Column("width", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("begun_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_executors")),
+    )
+    with op.batch_alter_table("executors", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_executors_sid_state"), ["sid", "state"], unique=False)
+        batch_op.create_index(batch_op.f("ix_executors_sid_child"), ["sid", "child"], unique=False)
+        batch_op.create_index(batch_op.f("ix_executors_state"), ["state"], unique=False)
+
+
+def _drop_executors() -> None:
+    op.drop_table("executors")
 
 
 def _create_hook_runs() -> None:
