@@ -78,13 +78,15 @@ class Scrubber:
 
     def _open(self, flat: str) -> int:
         """Where the longest end of `flat` begins that may be the beginning of a value."""
-        first = len(flat)
+        longest = len(self._forms[0][0]) - 1
+        tail = flat[-longest:]
+        first = len(tail)
         for form, _ in self._forms:
-            for length in range(min(len(form) - 1, len(flat)), len(flat) - first, -1):
-                if flat.endswith(form[:length]):
-                    first = len(flat) - length
-                    break
-        return first
+            at = tail.find(form[0], max(len(tail) - len(form) + 1, 0), first)
+            while at >= 0 and not form.startswith(tail[at:]):
+                at = tail.find(form[0], at + 1, first)
+            first = at if at >= 0 else first
+        return len(flat) - len(tail) + first
 
 
 class ScrubbedStream:
@@ -100,9 +102,12 @@ class ScrubbedStream:
             return piece
         text = self._held + piece
         flat = _flat(text)
-        places = _places(text, flat)
         spans = self._scrubber._spans(flat)
         until = self._scrubber._open(flat)
+        if not spans and until == len(flat):
+            self._held = ""
+            return text
+        places = _places(text, flat)
         for start, end, _ in spans:
             if start < until < end:
                 until = start

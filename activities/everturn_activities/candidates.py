@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from everturn.agents import Agent, AgentSpec, Candidate, NativeTool
+from everturn.agents import AgentSpec, Candidate
 from everturn.context.compose import Context
 from everturn.context.thoughts import known_to
-from everturn_activities.gateways.choose import provider_of
+from everturn_activities.gateways.choose import native_tools
 
 
 class Facts(Protocol):
@@ -64,11 +64,3 @@ def addressed(context: Context, spec: AgentSpec, model: str) -> Context:
         (one for one in spec.agent.candidates if one.model == model), Candidate(model=model)
     )
     return context.model_copy(update=found.model_dump(exclude={"here"}))
-
-
-def native_tools(agent: Agent, model: str) -> tuple[NativeTool, ...]:
-    """The tools of the model's provider that the agent may have there."""
-    chosen = agent.native_tools
-    if model in chosen:
-        return chosen[model]
-    return chosen.get(provider_of(model) or "", ())

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
@@ -96,6 +97,7 @@ class ModelActivities:
         admission: Admission,
         worker: str,
         request_log: RequestLog | None = None,
+        know: Callable[[AgentSpec], None] = lambda spec: None,
     ) -> None:
         self._store = store
         self._events = events
@@ -109,6 +111,7 @@ class ModelActivities:
         self._admission = admission
         self._worker = worker
         self._request_log = request_log
+        self._know = know
         self._flights = Flights()
 
     @activity.defn
@@ -181,6 +184,8 @@ class ModelActivities:
         """Make the call that has begun, and journal what comes of it."""
         key = SessionKey(context.tenant, context.session)
         spec = await self._store.spec(key, context.turn)
+        # This process may be new to the turn, and a secret already in its conversation.
+        self._know(spec)
         writer = DeltaWriter(self._events, key, context.turn, context.step, begun.attempt)
         started = time.monotonic()
         try:

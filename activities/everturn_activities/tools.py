@@ -76,6 +76,10 @@ class Toolbox(Protocol):
     """Finds a turn's tools and runs them; whatever a tool does wrong is a failed result."""
 
     def tool(self, spec: AgentSpec, name: str) -> Tool | None: ...
+    def know(self, spec: AgentSpec) -> None:
+        """Learn what may not be said in a turn that runs under `spec`."""
+        ...
+
     def context(
         self, spec: AgentSpec, key: SessionKey, turn: int, step: int, index: int, attempt: int
     ) -> ToolContext: ...

@@ -44,6 +44,9 @@ from everturn_activities.workspace import (
 FRESH_SECONDS = 1.0
 """How long the calls of a turn may find the tools of a workspace without looking at its files."""
 
+KNOWN_SECONDS = 30.0
+"""How long the values that a workspace's secrets had are those that are looked for."""
+
 LOOKED_SECONDS = 60.0
 """How long sessions that begin in a folder go by one look at whether it holds code."""
 
@@ -155,10 +158,14 @@ class Workspaces:
         self._vault.know(workspace.path, workspace.settings.secrets)
         return workspace
 
-    def _secrets_of(self, path: str) -> Mapping[str, SecretSource]:
+    def know(self, spec: AgentSpec) -> None:
+        """Learn what may not be said in a turn that runs under `spec`."""
+        self._secrets_of(spec.workspace, KNOWN_SECONDS)
+
+    def _secrets_of(self, path: str, seconds: float) -> Mapping[str, SecretSource]:
         """The secrets that a workspace names; each value that can be had is known afterwards."""
         loaded = self._loaded.get(path)
-        if loaded is None or time.monotonic() - loaded[0] > FRESH_SECONDS:
+        if loaded is None or time.monotonic() - loaded[0] > seconds:
             try:
                 return self._load(path).settings.secrets
             except UsageError:
@@ -176,7 +183,7 @@ class Workspaces:
     ) -> InsideContext:
         working_dir = Path(spec.working_dir)
         # A tool may come upon a value by itself, so all are known before any call.
-        self._secrets_of(spec.workspace)
+        self.know(spec)
         loaded = self._loaded.get(spec.workspace)
         key_of_call = idempotency_key(key, turn, step, index)
         return InsideContext(
@@ -274,7 +281,7 @@ class Workspaces:
         """The secrets of these names. Raises SecretMissing."""
         if not names:
             return {}
-        secrets, root = self._secrets_of(spec.workspace), Path(spec.workspace)
+        secrets, root = self._secrets_of(spec.workspace, FRESH_SECONDS), Path(spec.workspace)
         # A keyring may take its time.
         return await in_thread(
             lambda: {name: self._vault.value(root, secrets, name) for name in names}

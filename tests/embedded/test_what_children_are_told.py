@@ -1,12 +1,13 @@
 """What `up` is told reaches its worker and its API."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from everturn_workers.settings import Settings, read_settings
-from everturn_workers.supervisor import child_environment
+from everturn_workers.supervisor import Commands, child_environment
 
 FILE = """
 api_key = "s3cret-of-the-api"
@@ -38,3 +39,13 @@ def test_children_read_the_settings_that_up_was_given(
         name: getattr(told, name) for name in Settings.model_fields
     }
     assert os.environ["EVERTURN_PORT"] == "7777"
+
+
+@pytest.mark.parametrize("name", ["worker", "api"])
+def test_children_import_nothing_from_the_folder_that_up_was_started_in(tmp_path: Path, name: str):
+    """An agent may write there, and the folder would come before all packages."""
+    (tmp_path / "everturn_workers").mkdir()
+    (tmp_path / "everturn_workers" / "__init__.py").write_text("raise SystemExit('planted')")
+    command = [*getattr(Commands(), name), "--help"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "planted" not in ran.stderr

@@ -15,7 +15,6 @@ from harness import Bench
 from everturn.events import Event
 from everturn.messages import user_text
 from everturn.session import SessionKey
-from everturn_activities.builtin.inside import Services
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.gateways.scripted import Script
 from everturn_activities.store import Inbound
@@ -125,7 +124,7 @@ async def play(
             made.runtime,
             made.settings,
             gateways,
-            Workspaces(services=Services(vault=made.runtime.vault)),
+            Workspaces(),
             Workspaces(services=made.runtime.services),
             workflows_cached=0,
         ):

@@ -9,7 +9,7 @@ import sys
 import pytest
 from model_servers import asking, raw_server, refusing, replied
 
-from everturn.agents import Candidate
+from everturn.agents import Agent, Candidate
 from everturn.errors import ModelRefused, UnknownModel
 from everturn.messages import Document, Image, Text, ToolMessage, ToolResult, UserMessage, user_text
 from everturn_activities import prices, tokens
@@ -197,3 +197,24 @@ def test_a_request_without_secrets_is_sent_as_it_is():
     context = asking(None, system="Be kind.")
     assert clean.of(context) is context
     assert clean.of(context) is context
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "told"),
+    [
+        ("gemini/gemini-2.5-pro", None, True),
+        ("vertex_ai/gemini-1.5-pro", None, True),
+        ("gemini/gemini-2.5-pro", (), False),
+        ("gemini/gemini-3-pro-preview", None, False),
+        ("gemini/gemini-12-flash", None, False),
+        ("anthropic/claude-sonnet-4-5", None, False),
+    ],
+)
+def test_R21_a_search_that_a_model_does_not_take_beside_our_tools_is_told(model, tools, told):
+    own = ("googleSearch", "codeExecution")
+    agent = Agent(
+        model=model, tools=tools, native_tools=dict.fromkeys(("gemini", "vertex_ai"), own)
+    )
+    note = Gateways({}).left_out(agent)
+    assert (note is not None) == told
+    assert note is None or "works without googleSearch; give it no other tools" in note

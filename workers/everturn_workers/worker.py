@@ -258,6 +258,7 @@ def _activities(
         admission,
         instance,
         _request_log(settings, runtime.vault),
+        toolbox.know,
     )
     frames = Frames(tokens.count_text, prices.window, _counts_exactly)
     compactions = CompactionActivities(

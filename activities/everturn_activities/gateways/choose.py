@@ -5,12 +5,13 @@ import hashlib
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from everturn.agents import Agent, Candidate
+from everturn.agents import Agent, Candidate, NativeTool
 from everturn.context.compose import Context
 from everturn.errors import UnknownModel
 from everturn_activities.gateways import OPENAI_URL, ModelGateway, sampling
 from everturn_activities.gateways.discreet import CleanRequests, Discreet
 from everturn_activities.gateways.sampling import sampling_provider
+from everturn_activities.gateways.wire import GOOGLES_SEARCHES, mixes_tools
 from everturn_activities.governor import Route
 from everturn_activities.prices import model_entry, providers
 from everturn_activities.vault import Vault, secret_names
@@ -64,6 +65,10 @@ class Gateways:
 
     def left_out(self, agent: Agent) -> str | None:
         """Which of the agent's settings its model's provider has not, in a sentence."""
+        notes = (self._without_sampling(agent), _without_search(agent))
+        return " ".join(note for note in notes if note is not None) or None
+
+    def _without_sampling(self, agent: Agent) -> str | None:
         if agent.top_k is None and agent.repeat_penalty is None:
             return None
         provider = provider_of(agent.model) or ""
@@ -126,6 +131,26 @@ def provider_of(model: str) -> str | None:
     entry = model_entry(model)
     provider = str(entry.get("litellm_provider", "")) if entry else ""
     return provider if provider in providers() else None
+
+
+def native_tools(agent: Agent, model: str) -> tuple[NativeTool, ...]:
+    """The tools of the model's provider that the agent may have there."""
+    if model in agent.native_tools:
+        return agent.native_tools[model]
+    return agent.native_tools.get(provider_of(model) or "", ())
+
+
+def _without_search(agent: Agent) -> str | None:
+    if not agent.native_tools or agent.tools == () or mixes_tools(agent.model):
+        return None
+    lost = [tool for tool in native_tools(agent, agent.model) if tool in GOOGLES_SEARCHES]
+    if not lost:
+        return None
+    return (
+        f"Model {agent.model} takes no search of its own beside other tools, so agent"
+        f" {agent.name!r} works without {' and '.join(map(str, lost))}; give it no other tools, or"
+        " choose a Gemini from 3 on."
+    )
 
 
 def _host(url: str) -> str:

@@ -33,7 +33,9 @@ from everturn_activities.gateways.silence import Silence
 from everturn_activities.gateways.terminal import Wire
 from everturn_activities.gateways.usage import estimated_usage, usage_from_wire
 from everturn_activities.gateways.wire import (
+    GOOGLES,
     REASONING_FIELDS,
+    mixes_tools,
     wire_messages,
     wire_native,
     wire_tool,
@@ -48,7 +50,6 @@ _KEY_VARIABLES = {
 }
 _SERVERS_CALL = "srvtoolu_"
 """How Anthropic's ids of calls begin that it makes itself; LiteLLM shows them among ours."""
-_GEMINI_3 = re.compile(r"gemini-([3-9]|\d\d)")
 _PREFIXES = re.compile(r"^((litellm\.)?\w*(Error|Exception)\s*[:-]\s*)+")
 # aiohttp names Python objects in its messages, such as " ssl:<ssl.SSLContext object at 0x7f...>".
 _OBJECTS = re.compile(r" ?\w*:?<[^<>]* object at 0x[0-9a-f]+>")
@@ -206,7 +207,12 @@ def _request(context: Context) -> dict[str, Any]:
     tools += [wire_native(tool, provider) for tool in context.native_tools]
     if tools:
         request["tools"] = tools
-    if context.native_tools and context.tools and _mixes(context.model):
+    if (
+        context.native_tools
+        and context.tools
+        and provider in GOOGLES
+        and mixes_tools(context.model)
+    ):
         request["include_server_side_tool_invocations"] = True
     request |= wire_sampling(context, provider)
     if context.tokens_max is not None:
@@ -221,11 +227,6 @@ def _request(context: Context) -> dict[str, Any]:
 async def _at_once(answer: Any) -> AsyncGenerator[Any]:
     """A reply in one piece, as a stream of one chunk."""
     yield answer
-
-
-def _mixes(model: str) -> bool:
-    """Whether a Gemini takes tools of its own beside ours: LiteLLM drops them for older ones."""
-    return _GEMINI_3.search(model) is not None
 
 
 def _is_anthropics(model: str) -> bool:

@@ -39,6 +39,9 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 GOOGLES = ("gemini", "vertex_ai", "vertex_ai_beta")
 """The providers of Gemini, which call a tool by a key and not by a type."""
 
+GOOGLES_SEARCHES = ("googleSearch", "urlContext")
+_OLD_GEMINI = re.compile(r"^(gemini|vertex_ai|vertex_ai_beta)/.*gemini-[12]\b")
+
 _ANTHROPICS = {
     "web_search": {"type": "web_search_20250305", "name": "web_search"},
     "web_fetch": {"type": "web_fetch_20250910", "name": "web_fetch"},
@@ -91,6 +94,12 @@ def wire_native(tool: NativeTool, provider: str) -> Wire:
     if provider in GOOGLES:
         return {tool: {}}
     return {"type": tool}
+
+
+def mixes_tools(model: str) -> bool:
+    """Whether the model takes searches of its provider beside tools of ours. A Gemini before 3
+    refuses that, and LiteLLM leaves them out."""
+    return _OLD_GEMINI.search(model) is None
 
 
 def _user_content(message: UserMessage) -> str | list[Wire]:
