@@ -44,6 +44,19 @@ exclude = []
 # What `everturn knowledge add` has searched is found by words, and with a model by meanings.
 # [knowledge]
 # embedding_model = "openai/text-embedding-3-small"
+
+# What tools read that no model is told of: where it is, and never what it is.
+# [secrets]
+# SHOP_TOKEN = {env = "SHOP_TOKEN"}        # or {file = "PATH"}, {keyring = "SERVICE/USER"}
+
+# Who searches the web for agents.
+# [search]
+# provider = "searxng"                     # or "brave", "tavily" with key = "SECRET"
+# url = "http://127.0.0.1:8888"
+
+# Tools that a provider runs itself, by its name or a model's.
+# [native_tools]
+# anthropic = ["web_search"]
 """
 
 _AGENT = """\

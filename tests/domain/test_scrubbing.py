@@ -54,6 +54,12 @@ def test_a_value_is_found_in_its_usual_forms(form):
         assert piece not in clean
 
 
+def test_a_value_that_json_escapes_is_found_escaped_and_plain():
+    value = 'grüße "0123456"'
+    for form in (json.dumps(value), json.dumps(value, ensure_ascii=False)):
+        assert knows(value).scrubbed(form) == '"[secret S0]"'
+
+
 @pytest.mark.parametrize("before", ["", "a", "ab", "user:", "Authorization: "])
 @pytest.mark.parametrize("after", ["", "z", "yz"])
 def test_base64_of_a_text_that_holds_a_value_gives_none_of_it_away(before, after):
@@ -64,6 +70,13 @@ def test_base64_of_a_text_that_holds_a_value_gives_none_of_it_away(before, after
     assert mark in clean
     # What is left decodes to what stood around it, and to two bits of the value on each side.
     assert len(head) + len(tail) <= len(in_base64(before + after)) + 4
+
+
+def test_base64_of_addresses_is_found_too():
+    value = "?>~" * 4
+    encoded = base64.urlsafe_b64encode(f"abc{value}".encode()).decode()
+    assert "-" in encoded
+    assert knows(value).scrubbed(encoded) == "YWJj[secret S0]"
 
 
 def test_a_key_of_several_lines_is_found_by_each_of_its_lines():

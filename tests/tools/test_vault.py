@@ -110,6 +110,14 @@ def test_a_keyring_that_cannot_be_used_is_told_by_its_kind(tmp_path: Path, in_ke
     assert CANARY not in str(raised.value)
 
 
+def test_a_keyring_is_asked_at_use_only(tmp_path: Path, in_keyring) -> None:
+    vault, secrets = Vault({}), {"TOKEN": SecretSource(keyring="shop/me")}
+    vault.know(tmp_path, secrets)
+    assert len(vault.scrubber) == 0
+    vault.value(tmp_path, secrets, "TOKEN")
+    assert len(vault.scrubber) == 1
+
+
 def test_the_keys_of_providers_and_passwords_of_addresses_are_known_from_the_start() -> None:
     vault = Vault(
         {
