@@ -109,8 +109,8 @@ class Vault:
         return _of_keyring(name, source.keyring)
 
     def _of_file(self, root: Path, name: str, file: str) -> str:
-        path = root / Path(file).expanduser()
         try:
+            path = root / Path(file).expanduser()
             status = path.stat()
             mark = (status.st_mtime_ns, status.st_size, status.st_ino)
             with self._reading:
@@ -126,13 +126,15 @@ class Vault:
                     )
                 value = content.decode()
                 self._files[path] = _Read(mark, value)
-        except OSError as error:
-            raise SecretMissing(
-                f"The file {file} of secret {name} cannot be read: {error.strerror}; mend that."
-            ) from None
         except UnicodeDecodeError:
             raise SecretMissing(
                 f"The file {file} of secret {name} is not valid UTF-8; save it as text."
+            ) from None
+        except (OSError, RuntimeError, ValueError) as error:
+            # The last two of a home that nobody has, and of a NUL in a name.
+            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            raise SecretMissing(
+                f"The file {file!r} of secret {name} cannot be read: {reason}; mend that."
             ) from None
         return value
 

@@ -49,7 +49,7 @@ def test_secrets_are_listed_with_where_they_are_and_what_is_missing(folder, monk
     }
     assert told["KEY"]["source"] == "file key"
     assert told["LATE"]["found"] is False
-    assert told["LATE"]["reason"].startswith("The file late of secret LATE cannot be read")
+    assert told["LATE"]["reason"].startswith("The file 'late' of secret LATE cannot be read")
 
 
 def test_a_person_reads_them_as_a_table(folder, monkeypatch, capfd):

@@ -78,7 +78,10 @@ def test_a_file_is_read_again_where_it_has_changed_and_both_values_are_known(tmp
     ("source", "told"),
     [
         ({"env": "NOWHERE"}, "Secret TOKEN is missing: set the variable NOWHERE."),
-        ({"file": "nowhere"}, "The file nowhere of secret TOKEN cannot be read: No such file"),
+        ({"file": "nowhere"}, "The file 'nowhere' of secret TOKEN cannot be read: No such file"),
+        ({"file": "~nobody-here/key"}, "cannot be read: Could not determine home directory"),
+        ({"file": "a\0b"}, "cannot be read: embedded null byte"),
+        ({"file": "."}, "cannot be read: Is a directory"),
         ({"file": "binary"}, "The file binary of secret TOKEN is not valid UTF-8"),
         ({"file": "long"}, "The file long of secret TOKEN is longer than 65,536 bytes"),
         ({"env": "SHORT"}, "Secret TOKEN has fewer than 8 characters"),
