@@ -28,7 +28,7 @@ EventType = Literal[
     # moment, hook, call_id, index, name, exit_code, blocked, text, duration_seconds
     "hook_finished",
     "executor_started",  # executor, call_id, index, agent, task, background
-    "executor_event",  # executor, type, turn, step, body: something coarse that it was told
+    "executor_event",  # executor, event, executor_turn, executor_step, told: what was told of it
     "executor_finished",  # executor, call_id, index, outcome, reason, steps, cost_usd, late
     "compaction_started",  # last (position), tokens, model
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd

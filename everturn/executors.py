@@ -36,8 +36,8 @@ class Delegation(Frozen):
     index: int
     executor: str
     task: str
+    agent: str
     rules: ExecutorRules
-    agent: str | None = None
     model: str | None = None
     background: bool = False
     tail: int = 0

@@ -15,9 +15,11 @@ from everturn.errors import (
     UsageError,
     WorkspaceError,
 )
+from everturn.executors import Delegation, ExecutorRules
 from everturn.inputs import TEXT_BYTES_MAX
 from everturn.messages import Image, Text, UserMessage
 from everturn.session import SessionKey
+from everturn_activities.store import Handed
 from everturn_workers import front
 
 
@@ -279,3 +281,18 @@ async def test_a_lone_surrogate_is_refused_by_the_client_already(client: Client)
 
     with pytest.raises(UsageError, match="not valid UTF-8"):
         await client.send("s", "half a pair: \ud83d")
+
+
+async def test_executors_are_listed_by_their_parent_and_not_among_sessions(client, runtime):
+    await client.create_session("s")
+    rules = ExecutorRules(level=1)
+    task = Delegation(index=0, executor="s:1.1.0", task="Count.", agent="default", rules=rules)
+    handed = Handed(SessionKey("default", "s"), 1, 1, "delegate:1.1.0", task)
+    await runtime.store.open_executor(handed)
+
+    assert [view.id for view in (await client.sessions()).sessions] == ["s"]
+    (executor,) = (await client.sessions(parent="s")).sessions
+    assert (executor.id, executor.parent) == ("s:1.1.0", "s")
+    assert (await client.session("s")).parent is None
+    with pytest.raises(UnknownSession):
+        await client.sessions(parent="unknown")

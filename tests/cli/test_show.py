@@ -162,3 +162,21 @@ def test_markup_in_a_reply_is_text():
     terminal.tell("text_delta", text="[bold]x[/bold] :smile:")
 
     assert terminal.screen() == "[bold]x[/bold] :smile:"
+
+
+def test_what_executors_do_is_shown_by_their_names():
+    terminal = Terminal()
+    terminal.tell("executor_started", executor="s:1.1.0", task="Count\nthem.", background=False)
+    seen = {"executor": "s:1.1.0", "executor_turn": 1, "executor_step": 1}
+    terminal.tell("executor_event", **seen, event="tool_started", told={"name": "add"})
+    terminal.tell("executor_event", **seen, event="tool_finished", told={"name": "add"})
+    asked = {"name": "{pay}", "approval": 1}
+    terminal.tell("executor_event", **seen, event="approval_asked", told=asked)
+    terminal.tell("executor_finished", executor="s:1.1.0", outcome="max_steps", steps=1)
+
+    assert terminal.screen() == (
+        "hands   s:1.1.0: Count them.\n"
+        "...     s:1.1.0: add\n"
+        "...     s:1.1.0: {pay} waits for a perso\nn's leave.\n"
+        "reports s:1.1.0 max_steps in 1 step\n"
+    )

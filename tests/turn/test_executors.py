@@ -1,16 +1,21 @@
 """A turn hands work to executors: sessions of their own, whose reports are its results."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness import Bench, calls, says, scripted
 
 from everturn.approvals import ToolVerdict
+from everturn.context.compose import Context
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
 from everturn.views import SessionView
 from everturn_activities.executors import Messenger
+from everturn_activities.gateways import Delta, Reply
+from everturn_activities.gateways.scripted import ScriptedGateway
 from everturn_activities.store import Handed, Inbound
 
 
@@ -167,7 +172,7 @@ async def test_an_executor_hands_on_as_deep_as_is_allowed(made):
     )
     finished = [event.body for event in told if event.type == "executor_event"]
     assert ("s:1.1.0:1.1.0", "tool_finished") in [
-        (one["executor"], one["type"]) for one in finished
+        (one["executor"], one["event"]) for one in finished
     ]
 
 
@@ -301,15 +306,15 @@ async def test_a_parents_stream_tells_what_its_executor_does_and_asks(made, work
                 await asyncio.sleep(0.02)
         (asked,) = told
         # U4: who watches the parent can decide.
-        verdict = ToolVerdict(approval=1, verdict="approve", digest=asked["body"]["digest"])
+        verdict = ToolVerdict(approval=1, verdict="approve", digest=asked["told"]["digest"])
         child = SessionKey(made.tenant, asked["executor"])
         await made.front.accept(child, Inbound("yes", "approval", approval=verdict))
         finished = await made.until(key, "turn_finished")
 
-    assert (asked["executor"], asked["type"]) == ("s:1.1.0", "approval_asked")
-    assert asked["body"]["name"] == "effect"
+    assert (asked["executor"], asked["event"]) == ("s:1.1.0", "approval_asked")
+    assert asked["told"]["name"] == "effect"
     assert finished[-1].body["text"] == "It is done."
-    told = [(e.type, e.body.get("type")) for e in finished if e.type.startswith("executor")]
+    told = [(e.type, e.body.get("event")) for e in finished if e.type.startswith("executor")]
     assert told == [
         ("executor_started", None),
         ("executor_event", "approval_asked"),
@@ -461,3 +466,51 @@ async def test_an_executor_that_fails_says_why(made, workspace):
     (report,) = await results(made, key)
     assert report.startswith("Executor s:1.1.0 ended as max_steps: ")
     assert report.endswith(" It had said:\n\nI begin.")
+
+
+class Counting:
+    """A gateway that knows how many of the requests for `task` were under way at once."""
+
+    def __init__(self, gateway: ScriptedGateway, task: str) -> None:
+        self._gateway, self._task = gateway, task
+        self.now = self.most = 0
+
+    async def stream(self, context: Context) -> AsyncGenerator[Delta | Reply]:
+        counts = self._task in str(context.messages[-1])
+        self.now += counts
+        self.most = max(self.most, self.now)
+        try:
+            async for item in self._gateway.stream(context):
+                yield item
+        finally:
+            self.now -= counts
+
+    async def close(self) -> None:
+        await self._gateway.close()
+
+
+@pytest.mark.long
+async def test_200_executors_of_a_width_of_20_leave_their_parents_history_short(made, workspace):
+    agent(workspace, executors="{depth_max: 1, concurrent_max: 20}")
+    sizes = {}
+    for name, counts in {"few": (10,), "many": (100, 100)}.items():
+        steps = [tasks(*(f"Task {n} of {count}." for n in range(count))) for count in counts]
+        script = {"^Task": [says("Done.", token_ms=400)]}
+        model = Counting(scripted(*steps, says("All."), by_last_user=script), "Task")
+        key = await made.session(name)
+
+        async with made.worker(model, workflows_cached=1_000):
+            await made.send(key, "Begin.")
+            async with asyncio.timeout(240):
+                while (await made.runtime.store.session(key)).last_outcome is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+            await made.closed(key)
+
+        assert len(await results(made, key)) == sum(counts)
+        assert model.most <= 20
+        handle = made.client.get_workflow_handle(key.workflow_id)
+        history = await handle.fetch_history()
+        sizes[name] = sum(event.ByteSize() for event in history.events)
+        print(f"\n{name}: {sum(counts)} executors, {model.most} at once, {sizes[name]:,} bytes")
+    # One step more, and 190 executors.
+    assert (sizes["many"] - sizes["few"]) / 190 < 200

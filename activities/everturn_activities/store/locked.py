@@ -161,10 +161,10 @@ class LockedSession:
         if draft.type != "executor_event":
             body = {
                 "executor": self.key.session,
-                "type": draft.type,
-                "turn": draft.turn,
-                "step": draft.step,
-                "body": draft.body,
+                "event": draft.type,
+                "executor_turn": draft.turn,
+                "executor_step": draft.step,
+                "told": draft.body,
             }
         self.parent.tell(
             Draft(

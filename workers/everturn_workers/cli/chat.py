@@ -114,8 +114,8 @@ class _Conversation:
                 page.event(event)
                 if event.type == "approval_asked":
                     await self._show_question(event, say)
-                if event.type == "executor_event" and event.body["type"] == "approval_asked":
-                    executor, number = event.body["executor"], event.body["body"]["approval"]
+                if event.type == "executor_event" and event.body["event"] == "approval_asked":
+                    executor, number = event.body["executor"], event.body["told"]["approval"]
                     say(f"In a shell: 'everturn approvals approve {executor} {number}', or deny.")
                 if event.type == "budget_asked":
                     say(

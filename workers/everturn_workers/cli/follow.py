@@ -25,7 +25,7 @@ async def _attend_to_questions(
     kind, body = event.type, event.body
     if kind == "executor_event":
         # What an executor asks, however deep below, is for who watches here.
-        session, kind, body = body["executor"], body["type"], body["body"]
+        session, kind, body = body["executor"], body["event"], body["told"]
     if kind == "approval_asked":
         for one in await client.approvals(session):
             if one.approval == body["approval"]:

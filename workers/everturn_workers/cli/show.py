@@ -131,9 +131,9 @@ class Page:
                 self._say(body["text"], "leave  ", "yellow")
             case "executor_started":
                 self._say(f"{body['executor']}: {_preview(body['task'])}", "hands  ", "cyan")
-            case "executor_event" if body["type"] in _OF_EXECUTORS:
-                what, style = _OF_EXECUTORS[body["type"]]
-                self._say(f"{body['executor']}: {what.format(**body['body'])}", "...    ", style)
+            case "executor_event" if body["event"] in _OF_EXECUTORS:
+                what, style = _OF_EXECUTORS[body["event"]]
+                self._say(f"{body['executor']}: {what.format(**body['told'])}", "...    ", style)
             case "executor_finished":
                 steps = _count(body["steps"], "step")
                 self._say(f"{body['executor']} {body['outcome']} in {steps}", "reports", "green")
