@@ -82,8 +82,8 @@ async def run(
 
 def _last_word(code: int, limits: CommandLimits) -> str:
     """Why the kernel ended the command, where it tells by a signal of its own."""
-    # A shell reports the signal that ended a command as 128 and its number.
-    ended_by = -code if code < 0 else code - 128
+    # A shell reports the signal that ended a command as 128 and its number, as bwrap does.
+    ended_by = code - 128
     if ended_by == signal.SIGXCPU:
         return f"\n[A process was ended: it used more than {limits.cpu_seconds} s of CPU time.]"
     if ended_by == signal.SIGXFSZ:
@@ -202,8 +202,8 @@ async def _start(
     invocation: Invocation, theirs: Sequence[int], outputs: int, working_dir: Path
 ) -> asyncio.subprocess.Process:
     """`theirs` are the descriptors of its `outputs`, then that of its stdin if it has one."""
-    try:
-        return await asyncio.create_subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
             *invocation.arguments,
             cwd=working_dir,
             # No secret of ours may reach a command, inside a sandbox or outside.
@@ -219,6 +219,16 @@ async def _start(
             # its process namespace; so this runs on the event loop's thread.
             start_new_session=True,
         )
+    )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # Cancelled in its midst, asyncio would end the process, and leave what that has started.
+        await asyncio.wait({starting})
+        if starting.exception() is None:
+            _kill_group(starting.result().pid)
+            await _reaped(starting.result())
+        raise
     except OSError as error:
         raise ToolFailed(f"The command could not be started: {error.strerror}.") from None
 

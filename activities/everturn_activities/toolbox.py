@@ -192,7 +192,7 @@ def fits(text: str, schema: dict[str, Any]) -> bool:
     """Whether `text` is JSON that fits `schema`."""
     try:
         return _validator(json.dumps(schema)).is_valid(json.loads(text))
-    except (ValueError, RecursionError, Unresolvable, re.error):
+    except (ValueError, RecursionError, Unresolvable):
         return False
 
 

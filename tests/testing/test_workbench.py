@@ -105,13 +105,33 @@ async def waiting(bed: Workbench, messages: int) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_built_in_tools_work_in_the_working_folder_and_on_the_store(workspace: Path):
+    (workspace / "desk").mkdir()
+    settings = 'working_dir = "desk"\n[memory]\nscopes = ["session"]\n'
+    (workspace / "everturn.toml").write_text(settings)
+    replies = [
+        calls("write_file", path="note.txt", content="tea"),
+        calls("memory_save", text="They like tea."),
+        says("Done."),
+    ]
+    async with workbench(workspace, *replies) as bed:
+        result = await bed.run("Write it down.")
+
+    assert result.outcome == "completed"
+    assert (workspace / "desk" / "note.txt").read_text() == "tea"
+    assert "Remembered as session fact 1." in str(result.messages)
+
+
 async def test_a_turn_that_fails_tells_its_outcome_and_reason(workspace: Path):
     async with workbench(workspace, calls("price", article="pen")) as bed:
         result = await bed.run("Hi.")
+        again = await bed.run("Hi.")
 
     assert result.outcome == "model_failed"
     assert "No reply at 1." in (result.reason or "")
     assert result.text == ""
+    # Without a name each is a session of its own.
+    assert [len(one.messages) for one in (result, again)] == [3, 3]
 
 
 async def test_a_turn_that_does_not_end_is_a_clear_failure(workspace: Path):

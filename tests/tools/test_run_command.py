@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from everturn import ToolFailed
 from everturn_activities import running, seccomp
+from everturn_activities.capped import WHOLE_BYTES_MAX
 from everturn_activities.sandbox import SandboxStatus, probe, sandboxed
 
 needs_sandbox = pytest.mark.skipif(not probe().available, reason=str(probe().reason))
@@ -86,6 +88,21 @@ async def test_a_flood_of_output_is_cut_while_it_is_read(call, mode):
     assert len(result.text) < 70_000
 
 
+async def test_no_more_of_a_flood_is_kept_than_can_be_read_on(context, mode):
+    flood = ["sh", "-c", "head -c 30000000 /dev/zero | tr '\\0' x"]
+
+    ended = await running.run(flood, replace(context, **mode), 60)
+
+    assert WHOLE_BYTES_MAX - 200 < len(ended.output) < WHOLE_BYTES_MAX + 200
+
+
+async def test_a_program_that_is_not_there_is_told(context, monkeypatch):
+    monkeypatch.setattr(running, "probe", lambda: SandboxStatus(False, "a test"))
+
+    with pytest.raises(ToolFailed, match=r"could not be started: No such file or directory\."):
+        await running.run(["nothing-of-this-name"], replace(context, unsafe_commands=True), 5)
+
+
 @pytest.mark.parametrize("ending", ["exit", "time-out", "cancel"])
 async def test_the_whole_process_tree_ends_with_the_call(call, folder, mode, ending):
     marker = f"sleep {os.getpid()}.{time.monotonic_ns()}"
@@ -106,6 +123,54 @@ async def test_the_whole_process_tree_ends_with_the_call(call, folder, mode, end
         assert text.startswith("exit code: 0" if ending == "exit" else "The command was ended")
 
     assert eventually(lambda: not processes_with(marker.removeprefix("sleep ")))
+
+
+async def test_a_command_that_is_cancelled_while_it_starts_leaves_nothing(
+    call, folder, mode, monkeypatch
+):
+    """On a busy worker it can have started others before we know that it has started."""
+    marker = f"{os.getpid()}.{time.monotonic_ns()}"
+    start, known = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def started(*arguments, **options):
+        process = await start(*arguments, **options)
+        await known.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
+    command = f"sleep {marker} & touch began; wait"
+    task = asyncio.create_task(call("run_command", {"command": command}, **mode))
+    await created(folder / "began")
+    task.cancel()
+    await asyncio.sleep(0)
+    known.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert eventually(lambda: not processes_with(marker))
+
+
+async def test_what_a_command_says_is_told_as_it_comes(call, folder, mode):
+    said = []
+    command = (
+        "printf 'one \\303'; touch began; until [ -e end ]; do sleep 0.01; done; printf '\\244 two'"
+    )
+
+    task = asyncio.create_task(
+        call("run_command", {"command": command}, progress=said.append, **mode)
+    )
+    await created(folder / "began")
+    async with asyncio.timeout(10):
+        while not said:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    until_then = "".join(said)
+    (folder / "end").touch()
+    result = await task
+
+    # A sign that came in two pieces is told once it is whole.
+    assert until_then == "one "
+    assert "".join(said) == "one ä two"
+    assert result.text == "exit code: 0\none ä two"
 
 
 async def created(path: Path) -> None:

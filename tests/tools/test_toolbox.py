@@ -20,6 +20,7 @@ from everturn_activities.threads import ExitError, in_thread
 from everturn_activities.toolbox import (
     ToolOutcome,
     call_tool,
+    fits,
     is_left_running,
     unknown_tool,
     verify_tool,
@@ -384,3 +385,19 @@ async def test_a_tool_that_is_not_quick_leaves_the_event_loop_free(context):
 
     assert (await blocked).text == "slept"
     assert ticks > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "property", "fit"),
+    [
+        ('{"a": 1}', {"type": "integer"}, True),
+        ('{"a": "1"}', {"type": "integer"}, False),
+        ('{"a": 1', {}, False),
+        ("[" * 100_000, {}, False),
+        ('{"a": 1}', {"$ref": "#/nowhere"}, False),
+    ],
+)
+def test_an_answer_fits_a_schema_or_not_whatever_either_is(text, property, fit):  # noqa: A002
+    schema = {"type": "object", "properties": {"a": property}}
+
+    assert fits(text, schema) is fit
