@@ -24,5 +24,6 @@ async def heartbeating() -> AsyncIterator[None]:
 
 async def _beat() -> None:
     while True:
-        activity.heartbeat()
+        # None at once: of many quick calls each would cost the server another request.
         await asyncio.sleep(HEARTBEAT_SECONDS)
+        activity.heartbeat()

@@ -171,7 +171,9 @@ class ToolActivities:
     async def _run(self, request: RunTools) -> ToolsDone:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
-        stored = await self._store.tool_calls(key, request.turn, request.step)
+        # Each of many queued calls reads its own row alone.
+        ends = (min(request.indexes), max(request.indexes))
+        stored = await self._store.tool_calls(key, request.turn, request.step, *ends)
         calls = [call for call in stored if call.index in request.indexes]
         results = [call.result for call in calls if call.result is not None]
         # One that waits for leave or its hooks does not run, whoever asks for it.

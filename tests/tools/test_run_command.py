@@ -96,6 +96,19 @@ async def test_no_more_of_a_flood_is_kept_than_can_be_read_on(context, mode):
     assert WHOLE_BYTES_MAX - 200 < len(ended.output) < WHOLE_BYTES_MAX + 200
 
 
+@needs_sandbox
+async def test_a_command_without_the_network_that_it_may_have_is_told_why(call, monkeypatch):
+    monkeypatch.setattr(running, "can_have_network", lambda: False)
+
+    result = await call("run_command", {"command": "echo said"}, allowed_hosts=("example.com",))
+
+    assert result.text == (
+        "exit code: 0\nsaid\n\n"
+        "[There was no network: it needs a python3 below /usr, and there is none.]"
+    )
+    assert (await call("run_command", {"command": "echo"}, allowed_hosts=())).text.endswith("0\n\n")
+
+
 async def test_a_program_that_is_not_there_is_told(context, monkeypatch):
     monkeypatch.setattr(running, "probe", lambda: SandboxStatus(False, "a test"))
 

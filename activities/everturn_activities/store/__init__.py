@@ -64,6 +64,9 @@ from everturn.views import (
 )
 from everturn_activities.gateways import Usage
 
+EVERY = 2**31 - 1
+"""The last of all numbers."""
+
 
 @dataclass(frozen=True)
 class SessionSettings:
@@ -556,7 +559,12 @@ class Store(Protocol):
         ...
 
     # The journal of tool calls.
-    async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]: ...
+    async def tool_calls(
+        self, key: SessionKey, turn: int, step: int, first: int = 0, last: int = EVERY
+    ) -> list[StoredCall]:
+        """The calls of a step, or those from the `first` to the `last`."""
+        ...
+
     async def begin_tool(
         self, key: SessionKey, turn: int, step: int, index: int, epoch: int, caller: Caller,
         once: bool,

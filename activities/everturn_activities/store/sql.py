@@ -53,6 +53,7 @@ from everturn.views import (
 from everturn_activities import prices
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
+    EVERY,
     Accepted,
     AfterFailure,
     Assignment,
@@ -542,10 +543,12 @@ class SqlStore:
 
     # The journal of tool calls.
 
-    async def tool_calls(self, key: SessionKey, turn: int, step: int) -> list[StoredCall]:
+    async def tool_calls(
+        self, key: SessionKey, turn: int, step: int, first: int = 0, last: int = EVERY
+    ) -> list[StoredCall]:
         return await self._database.read(
             lambda connection: tool_journal.tool_calls(
-                connection, reads.sid_of(connection, key), turn, step
+                connection, reads.sid_of(connection, key), turn, step, first, last
             )
         )
 

@@ -42,7 +42,11 @@ _of_step = sa.and_(
 )
 _one_call = sa.and_(_of_step, _calls.c.idx == sa.bindparam("of_index"))
 
-_CALLS = Statement(sa.select(_calls).where(_of_step).order_by(_calls.c.idx))
+_CALLS = Statement(
+    sa.select(_calls)
+    .where(_of_step, _calls.c.idx.between(sa.bindparam("first"), sa.bindparam("last")))
+    .order_by(_calls.c.idx)
+)
 _CALL = Statement(sa.select(_calls).where(_one_call))
 _PROPOSE = insert(_calls)
 _BEGIN_CALL = Statement(
@@ -89,9 +93,11 @@ _BOUNDARY = Statement(
 )
 
 
-def tool_calls(connection: sa.Connection, sid: int, turn: int, step: int) -> list[StoredCall]:
-    rows = _CALLS.all(connection, {"of_sid": sid, "of_turn": turn, "of_step": step})
-    return [_stored(row) for row in rows]
+def tool_calls(
+    connection: sa.Connection, sid: int, turn: int, step: int, first: int, last: int
+) -> list[StoredCall]:
+    at = {"of_sid": sid, "of_turn": turn, "of_step": step, "first": first, "last": last}
+    return [_stored(row) for row in _CALLS.all(connection, at)]
 
 
 def propose(
