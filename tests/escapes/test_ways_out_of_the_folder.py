@@ -43,13 +43,12 @@ def links(folder: Path, outside: Path) -> None:
 
 @pytest.mark.usefixtures("links")
 @pytest.mark.parametrize("path", OUTSIDE)
-@pytest.mark.parametrize("name", ["read_file", "write_file", "edit_file", "code"])
+@pytest.mark.parametrize("name", ["read_file", "write_file", "edit_file"])
 async def test_no_path_leads_out_of_the_folder(call, folder, outside, path, name):
     arguments = {
         "read_file": {},
         "write_file": {"content": "changed"},
         "edit_file": {"old": SECRET, "new": "changed"},
-        "code": {"find": "symbols"},
     }[name]
 
     result = await call(name, {"path": path.format(secret=outside), **arguments})
@@ -58,6 +57,28 @@ async def test_no_path_leads_out_of_the_folder(call, folder, outside, path, name
     assert SECRET not in result.text
     assert outside.read_text() == SECRET
     assert not list(outside.parent.glob("secret.txt?*"))
+
+
+@pytest.mark.usefixtures("links")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../secret.py", "{secret}", "/proc/self/root{secret}", "link.py", "up/secret.py"),
+        *("root{secret}", "proc/self/root{secret}", "a/../../secret.py"),
+    ],
+)
+async def test_no_symbols_are_found_out_of_the_folder(call, folder, outside, path):
+    source = outside.with_suffix(".py")
+    source.write_text("def canary(): ...\n")
+    (folder / "link.py").symlink_to(source)
+    (folder / "inside.py").write_text(source.read_text())
+
+    result = await call("code", {"path": path.format(secret=source), "find": "symbols"})
+
+    assert result.failed
+    assert "canary" not in result.text
+    inside = await call("code", {"path": "inside.py", "find": "symbols"})
+    assert "canary" in inside.text
 
 
 @pytest.mark.usefixtures("links")
