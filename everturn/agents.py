@@ -280,7 +280,8 @@ class AgentSpec(Frozen):
     `user` is whom the session speaks with. `useful` are the tools of the profile's `when_useful`
     that there is something for, decided when the session's first turn begins. `withheld` are
     tools that the agent's access does not allow it. `level` is 0 for who answers a person, and
-    one more for whom that one asks.
+    one more for whom that one asks. `checkpoints`: what files hold is kept before
+    tools change them.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
     """
@@ -295,6 +296,7 @@ class AgentSpec(Frozen):
     useful: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     level: int = Field(default=0, ge=0)
+    checkpoints: bool = True
     settings_error: str | None = None
     version: Literal[1] = 1
 

@@ -33,6 +33,8 @@ from everturn.views import (
     BudgetPage,
     BudgetView,
     CancelTurn,
+    CheckpointPage,
+    CheckpointView,
     CompactionUndoneView,
     CompactionView,
     CompactSession,
@@ -52,6 +54,8 @@ from everturn.views import (
     NewSession,
     PassagePage,
     Problem,
+    RestoredView,
+    RestoreFiles,
     SessionPage,
     SessionView,
     SkillPage,
@@ -143,6 +147,16 @@ class Client:
         params = {"force": str(force).lower()}
         answer = await self._request("DELETE", path, params=params)
         return FolderRemovedView.model_validate_json(answer.content)
+
+    async def checkpoints(self, session: str) -> tuple[CheckpointView, ...]:
+        """What the session's tools did to files, step by step."""
+        path = f"/v1/sessions/{_segment(session)}/checkpoints"
+        return (await self._get(path, CheckpointPage)).checkpoints
+
+    async def restore_files(self, session: str, turn: int, step: int = 1) -> RestoredView:
+        """Put files back as they were before that step, but those that others changed since."""
+        path = f"/v1/sessions/{_segment(session)}/checkpoints/restore"
+        return await self._post(path, RestoreFiles(turn=turn, step=step), RestoredView)
 
     async def session(self, session: str) -> SessionView:
         return await self._get(f"/v1/sessions/{_segment(session)}", SessionView)

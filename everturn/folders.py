@@ -11,7 +11,9 @@ a copy of it."""
 
 class FolderSettings(Frozen):
     """`kind` is where sessions work that do not say otherwise; `ignore` are patterns, as in a
-    .gitignore, of what is left out of copies."""
+    .gitignore, of what is left out of copies. With `checkpoints` what tools change can be put back.
+    """
 
     kind: FolderKind | None = None
     ignore: tuple[str, ...] = ()
+    checkpoints: bool = True

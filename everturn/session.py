@@ -83,7 +83,8 @@ class TurnHead:
     that cannot be worked, in plain words. `recoveries` counts the replies in a row that were
     cut or empty; up to `recoveries_max` of them are followed by a nudge. `hooks_seconds` is how
     long the hooks may take that are to be run before the first step; 0 where none are.
-    `folder_due`: the session's own folder is to be made before all that.
+    `folder_due`: the session's own folder is to be made before all that, or files that a
+    rolled-back turn changed are to be put back.
     """
 
     tenant: str
@@ -249,7 +250,7 @@ class Approved:
 
 @dataclass(frozen=True)
 class PrepareFolder:
-    """The session's own folder is to be made."""
+    """The session's own folder is to be made, or what a rolled-back turn did to files undone."""
 
     tenant: str
     session: str

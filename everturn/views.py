@@ -312,6 +312,51 @@ class FolderRemovedView(Frozen):
     branch: str | None = None
 
 
+class FileChangeView(Frozen):
+    """What calls of a step did to a file; `known`: it can be put back."""
+
+    path: str
+    change: Literal["made", "changed", "removed"]
+    known: bool = True
+
+
+class CheckpointView(Frozen):
+    """What the tools of a step did to files; `left_out` counts those whose content was not kept."""
+
+    turn: int
+    step: int
+    at: float
+    tools: tuple[str, ...]
+    files: tuple[FileChangeView, ...]
+    left_out: int = 0
+
+
+class CheckpointPage(Frozen):
+    """Answer of `GET /v1/sessions/{id}/checkpoints`: in the order in which they were made."""
+
+    checkpoints: tuple[CheckpointView, ...]
+
+
+class RestoreFiles(Frozen):
+    """Body of `POST /v1/sessions/{id}/checkpoints/restore`: files become what they were before
+    that step."""
+
+    turn: int = Field(ge=1, le=2**31)
+    step: int = Field(default=1, ge=1, le=2**31)
+
+
+class KeptFileView(Frozen):
+    path: str
+    why: str
+
+
+class RestoredView(Frozen):
+    """Files that are as they were, and those that were left as they are."""
+
+    files: tuple[str, ...]
+    kept: tuple[KeptFileView, ...]
+
+
 class AgentView(Frozen):
     """Who can be asked in a session: a `color` and `title` for people, and what they are for."""
 

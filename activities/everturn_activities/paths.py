@@ -112,11 +112,16 @@ class Place:
             return False
         return os.path.samestat(named, os.fstat(descriptor))
 
-    def replace(self, content: bytes, marks: str = "") -> None:
+    def remove(self) -> None:
+        """Remove the file there, which may be gone already."""
+        with _named(self.path), suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self.parent)
+
+    def replace(self, content: bytes, marks: str = "", mode: int | None = None) -> None:
         """Put `content` there at once: a reader, or a crash, sees the old file or the new one.
 
-        An existing file keeps its mode. `marks` are attached to the new file where the
-        file system has extended attributes.
+        An existing file keeps its mode, unless `mode` names another. `marks` are attached to the
+        new file where the file system has extended attributes.
         """
         with _named(self.path):
             try:
@@ -135,6 +140,8 @@ class Place:
                         with suppress(PermissionError):
                             os.fchown(descriptor, old.st_uid, old.st_gid)
                         os.fchmod(descriptor, stat.S_IMODE(old.st_mode) & 0o777)
+                    if mode is not None:
+                        os.fchmod(descriptor, mode & 0o777)
                     if marks:
                         write_marks(descriptor, marks)
                     _write_all(descriptor, content)

@@ -202,6 +202,7 @@ class Workspace:
             tools=tuple(usable),
             withheld=withheld,
             project=self.settings.project,
+            checkpoints=self.settings.folders.checkpoints,
             workspace=str(self.path),
             working_dir=str(_working_dir(agent, folder)),
         )
@@ -415,6 +416,12 @@ def load(path: Path) -> Workspace:
 
 _loading = threading.Lock()
 _loaded: dict[Path, tuple[object, Workspace]] = {}
+
+
+def protected_from_tools(spec: AgentSpec) -> tuple[Path, ...]:
+    """What no tool of a turn under `spec` may change."""
+    roots = spec.profile.skills.roots
+    return protected_paths(Path(spec.workspace), Path(spec.working_dir), roots)
 
 
 @functools.lru_cache(maxsize=256)

@@ -21,6 +21,7 @@ from everturn_activities.bounded import Bounded
 from everturn_activities.builtin import CODE, KNOWLEDGE, builtins
 from everturn_activities.builtin.answer import answer
 from everturn_activities.builtin.inside import NO_SERVICES, InsideContext, Services
+from everturn_activities.call_checkpoints import CallCheckpoints
 from everturn_activities.capped import capped
 from everturn_activities.code.presence import may_hold_code
 from everturn_activities.hook_files import hook_files
@@ -61,11 +62,13 @@ class Workspaces:
         unsafe_commands: bool = False,
         services: Services = NO_SERVICES,
         limits: CommandLimits = NO_LIMITS_SET,
+        checkpoints: CallCheckpoints | None = None,
     ) -> None:
         self._unsafe_commands = unsafe_commands
         self._limits = limits
         self._services = services
         self._vault = services.vault or Vault({})
+        self._checkpoints = checkpoints
         self._loaded: dict[str, tuple[float, Workspace]] = {}
         self._made: Bounded[object, AgentSpec] = Bounded(SPECS_KEPT, 0)
         self._looked: Bounded[str, tuple[float, bool]] = Bounded(SPECS_KEPT, 0)
@@ -217,11 +220,15 @@ class Workspaces:
         malformed: str | None,
         context: ToolContext,
     ) -> ToolOutcome:
+        inside = context
         try:
             context = await self._given(tool, spec, context)
         except SecretMissing as error:
             return ToolOutcome(str(error), failed=True)
-        return await call_tool(tool, spec, arguments, malformed, context)
+        running = call_tool(tool, spec, arguments, malformed, context)
+        if self._checkpoints is None or not isinstance(inside, InsideContext):
+            return await running
+        return await self._checkpoints.around(inside, spec, arguments, running)
 
     async def run_hook(self, spec: AgentSpec, hook: Hook, stdin: bytes | None = None) -> HookRan:
         working_dir = Path(spec.working_dir)

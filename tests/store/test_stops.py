@@ -210,7 +210,8 @@ async def test_a_rolled_back_turn_leaves_the_context_and_says_what_it_had_admitt
     finished = (await story.told("turn_finished"))[1].body
     assert (finished["outcome"], finished["text"]) == ("rolled_back", "")
     assert finished["reason"] == (
-        'Message "instead" rolled the turn back; what its tools did stands.'
+        'Message "instead" rolled the turn back; files that its tools changed are put back,'
+        " all else that they did stands."
     )
     assert [t.outcome for t in await story.store.turns(story.key)][:2] == [
         "completed",

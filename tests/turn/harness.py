@@ -17,6 +17,7 @@ from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_t
 from everturn.profile import Profile
 from everturn.session import Mode, SessionKey
 from everturn.views import AcceptedView
+from everturn_activities.call_checkpoints import CallCheckpoints
 from everturn_activities.gateways import ModelGateway
 from everturn_activities.gateways.scripted import Script, ScriptedGateway
 from everturn_activities.governor import Route
@@ -112,7 +113,10 @@ class Bench:
             self.settings.model_copy(update=settings),
             OneGateway(gateway),
             Workspaces(services=self.runtime.services) if profile is None else Profiled(profile),
-            Workspaces(services=self.runtime.services),
+            Workspaces(
+                services=self.runtime.services,
+                checkpoints=CallCheckpoints(self.runtime.checkpoints),
+            ),
             workflows_cached=workflows_cached,
             sources=sources,
         ) as instance:

@@ -14,6 +14,7 @@ from everturn.errors import UsageError
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn_activities import prices, tokens
 from everturn_activities.builtin.inside import Services
+from everturn_activities.checkpoints import Checkpoints
 from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.gateways.choose import Gateways
 from everturn_activities.governor import Governor
@@ -50,6 +51,7 @@ class Runtime:
     wakeups: WakeUps
     governor: QuickGovernor
     vault: Vault
+    checkpoints: Checkpoints
 
     @property
     def services(self) -> Services:
@@ -87,6 +89,7 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
         yield Runtime(
             *(store, memories, library, Skills(settings.home), events, wakeups, governor),
             vault=vault,
+            checkpoints=Checkpoints(settings.home),
         )
     finally:
         await governor.close()

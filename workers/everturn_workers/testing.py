@@ -20,6 +20,7 @@ from everturn.context.compose import Context
 from everturn.events import Event
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage, user_text
 from everturn.session import OutcomeKind, SessionKey
+from everturn_activities.call_checkpoints import CallCheckpoints
 from everturn_activities.gateways.scripted import ScriptedGateway, ScriptedReply, calls, says
 from everturn_activities.governor import Route
 from everturn_activities.store import Inbound, SessionSettings
@@ -160,7 +161,8 @@ async def workbench(
         )
         runtime = await stack.enter_async_context(open_runtime(settings))
         client = await connect(settings)
-        folders = Workspaces(services=runtime.services)
+        checkpoints = CallCheckpoints(runtime.checkpoints)
+        folders = Workspaces(services=runtime.services, checkpoints=checkpoints)
         gateways = _OneModel(model)
         stack.push_async_callback(model.close)
         await stack.enter_async_context(

@@ -49,7 +49,7 @@ from everturn_activities.step import StepActivities
 from everturn_activities.tools import ToolActivities, Toolbox
 from everturn_activities.turn import TurnActivities, Workspaces
 from everturn_activities.vault import Vault
-from everturn_activities.workspace import left_out_of_copies
+from everturn_activities.workspace import left_out_of_copies, protected_from_tools
 from everturn_workers.discreet import Discreet, keep_out_of_logs, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
@@ -286,7 +286,14 @@ def _activities(
         instance,
     )
     hooks = HookActivities(runtime.store, toolbox.run_hook, watch, instance, lives)
-    folders = FolderActivities(runtime.store, settings.home, watch, left_out_of_copies)
+    folders = FolderActivities(
+        runtime.store,
+        settings.home,
+        watch,
+        left_out_of_copies,
+        protected_from_tools,
+        runtime.checkpoints,
+    )
     runner = HookRunner(runtime.store, toolbox.run_hook, instance, lives)
     call_hooks = CallHookActivities(runtime.store, runner, tools.refusal, watch)
     end_hooks = EndHookActivities(runtime.store, runner)
@@ -334,6 +341,7 @@ def serve(settings: Settings) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    from everturn_activities.call_checkpoints import CallCheckpoints
     from everturn_activities.workspaces import Workspaces as Folders
 
     stopping = asyncio.Event()
@@ -348,7 +356,12 @@ async def _serve(settings: Settings) -> None:
         client = await _connected(settings, stopping)
         if client is None:
             return
-        folders = Folders(settings.unsafe_commands, runtime.services, settings.command_limits)
+        folders = Folders(
+            settings.unsafe_commands,
+            runtime.services,
+            settings.command_limits,
+            CallCheckpoints(runtime.checkpoints),
+        )
         instance = await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)
         )

@@ -355,13 +355,15 @@ class HookEnd:
 @dataclass(frozen=True)
 class SessionFolder:
     """Where a session works: `own_dir`, of that kind, in place of `working_dir`, or there itself
-    where it is None. `due`: it is still to be made."""
+    where it is None. `due`: it is still to be made. The files that turns since `restore_turn`
+    changed are still to be put back; 0 for none."""
 
     workspace: str
     working_dir: str
     kind: FolderKind
     own_dir: str | None
     due: bool
+    restore_turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -656,6 +658,12 @@ class Store(Protocol):
     async def folder_made(self, key: SessionKey, turn: int, epoch: int) -> None: ...
     async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
         """Record why the session's own folder cannot be made: the turn ends with that."""
+        ...
+
+    async def files_restored(
+        self, key: SessionKey, turn: int, epoch: int, told: str | None
+    ) -> None:
+        """The files of rolled-back turns are put back: tell what became of them, once."""
         ...
 
     async def release_folder(self, key: SessionKey) -> SessionFolder:

@@ -5,6 +5,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from everturn.errors import UnknownSession, UsageError
+from everturn.events import Draft
 from everturn.session import SessionKey
 from everturn_activities.store import SessionFolder, inbox, schema
 from everturn_activities.store.database import Tx
@@ -13,9 +14,10 @@ from everturn_activities.store.statement import Statement
 
 _s = schema.sessions
 _FOLDER = Statement(
-    sa.select(_s.c.workspace, _s.c.working_dir, _s.c.folder, _s.c.own_dir, _s.c.folder_due).where(
-        _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
-    )
+    sa.select(
+        *(_s.c.workspace, _s.c.working_dir, _s.c.folder, _s.c.own_dir),
+        *(_s.c.folder_due, _s.c.restore_turn),
+    ).where(_s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id"))
 )
 _of_sid = _s.c.sid == sa.bindparam("of_sid")
 _PROBLEM = Statement(sa.select(_s.c.folder_problem).where(_of_sid))
@@ -28,8 +30,8 @@ def of(connection: sa.Connection, key: SessionKey) -> SessionFolder:
     found: Any = _FOLDER.first(connection, {"of_tenant": key.tenant, "of_id": key.session})
     if found is None:
         raise UnknownSession(unknown(key))
-    workspace, working_dir, kind, own_dir, due = found
-    return SessionFolder(workspace, working_dir, kind, own_dir, bool(due))
+    workspace, working_dir, kind, own_dir, due, restore_turn = found
+    return SessionFolder(workspace, working_dir, kind, own_dir, bool(due), restore_turn)
 
 
 def made(tx: Tx, key: SessionKey, turn: int, epoch: int) -> None:
@@ -44,6 +46,18 @@ def failed(tx: Tx, key: SessionKey, turn: int, epoch: int, problem: str) -> None
     session = LockedSession(tx, key)
     session.demand_host(turn, epoch)
     _SET_PROBLEM.run(tx.connection, {"of_sid": session.sid, "problem": problem})
+
+
+def restored(tx: Tx, key: SessionKey, turn: int, epoch: int, told: str | None) -> None:
+    session = LockedSession(tx, key)
+    session.demand_host(turn, epoch)
+    if session.restore_turn == 0:
+        return
+    name = f"turn/{session.restore_turn}/restored"
+    session.restore_turn = 0
+    if told is not None:
+        session.tell(Draft(id=name, type="status", turn=turn, body={"text": told}))
+    session.save()
 
 
 def problem(connection: sa.Connection, sid: int) -> str | None:

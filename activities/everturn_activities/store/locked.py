@@ -55,6 +55,7 @@ _COUNTERS = (
     "event_seq",
     "budgeted",
     "folder_due",
+    "restore_turn",
     "title",
     "useful",
 )
@@ -90,6 +91,7 @@ class LockedSession:
     event_seq: int
     budgeted: int
     folder_due: int
+    restore_turn: int
     title: str
     useful: str | None
 

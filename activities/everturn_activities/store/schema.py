@@ -83,6 +83,8 @@ sessions = sa.Table(
     sa.Column("budgeted", sa.Integer, nullable=False, default=0),
     # The own folder is still to be made.
     sa.Column("folder_due", sa.Integer, nullable=False, default=0),
+    # The files that turns since this one changed are still to be put back; 0 for none.
+    sa.Column("restore_turn", sa.Integer, nullable=False, default=0),
     sa.UniqueConstraint("tenant", "id"),
     sa.Index(None, "wake_at"),
     sa.Index(None, "open_turn"),

@@ -682,6 +682,11 @@ class SqlStore:
     async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
         await self._database.write(lambda tx: folders.failed(tx, key, turn, epoch, problem))
 
+    async def files_restored(
+        self, key: SessionKey, turn: int, epoch: int, told: str | None
+    ) -> None:
+        await self._database.write(lambda tx: folders.restored(tx, key, turn, epoch, told))
+
     async def release_folder(self, key: SessionKey) -> SessionFolder:
         return await self._database.write(lambda tx: folders.release(tx, key))
 

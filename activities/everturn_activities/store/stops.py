@@ -11,6 +11,7 @@ from everturn_activities.store import cuts, inbox, schema
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement
 
+STANDS = "files that its tools changed are put back, all else that they did stands."
 NAME_CHARACTERS = 60
 """How much of a message names it in a reason."""
 
@@ -39,6 +40,16 @@ _FIRST = Statement(
 )
 
 
+_CALLED = Statement(
+    sa.select(schema.tool_calls.c.idx)
+    .where(
+        schema.tool_calls.c.sid == sa.bindparam("of_sid"),
+        schema.tool_calls.c.turn == sa.bindparam("of_turn"),
+    )
+    .limit(1)
+)
+
+
 def outcome_of(session: LockedSession, request: FinishTurn) -> tuple[OutcomeKind, str | None]:
     """The outcome of a turn that its workflow ends as `request` says, and the reason.
 
@@ -50,7 +61,7 @@ def outcome_of(session: LockedSession, request: FinishTurn) -> tuple[OutcomeKind
     stops = _STOPS.all(session.tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
     for row in stops:
         if row.mode == "rollback":
-            return "rolled_back", f"{_named(row)} rolled the turn back; what its tools did stands."
+            return "rolled_back", f"{_named(row)} rolled the turn back; {STANDS}"
     if request.outcome == "cancelled" and stops and stops[0].mode == "interrupt":
         return "cancelled", f"{_named(stops[0])} interrupted the turn."
     return request.outcome, request.reason
@@ -63,6 +74,8 @@ def roll_back(session: LockedSession, turn: int) -> None:
     # Only the open turn appends, so its messages are the last ones without a gap.
     first = _FIRST.scalar(session.tx.connection, of_turn)
     cuts.cut(session, "rollback", first, session.message_pos, turn)
+    if session.restore_turn == 0 and _CALLED.first(session.tx.connection, of_turn) is not None:
+        session.restore_turn = turn
     for row in rows:
         inbox.settle(session, row._asdict(), "rolled_back", turn)
         session.tell(

@@ -158,7 +158,7 @@ def _open(
         cancelled=session.cancel_turn == turn,
         failure=UNUSABLE_SETTINGS if spec.settings_error else None,
         hooks_seconds=hook_runs.seconds_due(session, spec),
-        folder_due=bool(session.folder_due),
+        folder_due=bool(session.folder_due or session.restore_turn),
     )
 
 
@@ -207,7 +207,7 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         cancelled=session.cancel_turn == turn or stop == "cancelled",
         failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
         hooks_seconds=hook_runs.seconds_due(session, spec),
-        folder_due=bool(session.folder_due),
+        folder_due=bool(session.folder_due or session.restore_turn),
     )
 
 

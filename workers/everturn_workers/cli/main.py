@@ -11,6 +11,7 @@ from everturn_workers.cli import (
     agents,
     approvals,
     budgets,
+    checkpoints,
     context,
     folders,
     knowledge,
@@ -51,6 +52,7 @@ usage.add_to(app)
 memory.add_to(app)
 knowledge.add_to(app)
 folders.add_to(app)
+checkpoints.add_to(app)
 
 
 def main() -> NoReturn:

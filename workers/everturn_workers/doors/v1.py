@@ -48,6 +48,7 @@ from everturn_activities.own_folders import own_path
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.store.usage import start_of
 from everturn_workers.doors.approvals import add_approvals
+from everturn_workers.doors.checkpoints import add_checkpoints
 from everturn_workers.doors.folders import add_folders
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
@@ -92,6 +93,7 @@ def router(parts: Parts) -> APIRouter:
         _budgets,
         _compactions,
         add_approvals,
+        add_checkpoints,
         add_folders,
         add_memory,
         add_knowledge,

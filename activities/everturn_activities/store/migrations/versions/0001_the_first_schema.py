@@ -185,6 +185,7 @@ def upgrade() -> None:
         sa.Column("event_seq", sa.Integer(), nullable=False),
         sa.Column("budgeted", sa.Integer(), nullable=False),
         sa.Column("folder_due", sa.Integer(), nullable=False),
+        sa.Column("restore_turn", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
         sa.UniqueConstraint("tenant", "id", name=op.f("uq_sessions_tenant_id")),
     )

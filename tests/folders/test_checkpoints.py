@@ -1,0 +1,312 @@
+"""What tools change can be put back, and never over what somebody else has changed since."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from everturn.session import SessionKey
+from everturn_activities import tree_index
+from everturn_activities.checkpoints import Checkpoints, Record, Restored
+from everturn_activities.paths import Place
+from everturn_activities.tree_index import UNSAVED, Objects, look
+
+KEY = SessionKey("default", "s")
+AFTER_ALL = (99, 0)
+
+
+class Folder:
+    """A working folder whose tools' calls are recorded."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "work"
+        self.path.mkdir()
+        self.home = tmp_path / "home"
+        self.checkpoints = Checkpoints(self.home)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, name: str) -> str | None:
+        path = self.path / name
+        return path.read_text() if path.exists() else None
+
+    def begin(self, place: tuple[int, int], tool: str, path: str | None, call: str = "") -> str:
+        call = call or f"c{place[0]}-{place[1]}-{path}".replace("/", "-")
+        record = Record(*place, call, tool, str(self.path), time.time())
+        self.checkpoints.before(KEY, record, path)
+        return call
+
+    def writes(self, place: tuple[int, int], path: str, text: str) -> None:
+        """A call of write_file."""
+        call = self.begin(place, "write_file", path)
+        self.write(path, text)
+        self.checkpoints.after(KEY, call)
+
+    def runs(self, place: tuple[int, int], command: Callable[[], object]) -> None:
+        """A call of run_command."""
+        call = self.begin(place, "run_command", None)
+        command()
+        self.checkpoints.after(KEY, call)
+
+    def restore(self, since: tuple[int, int], name: str = "restore") -> Restored:
+        return self.checkpoints.restore(KEY, since, AFTER_ALL, (), name)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def settled() -> None:
+    """Let a file's time be so old that a look believes it."""
+    time.sleep(0.03)
+
+
+def test_files_that_tools_wrote_go_back_to_what_they_held(folder: Folder):
+    folder.write("a.txt", "old")
+    (folder.path / "a.txt").chmod(0o750)
+    folder.writes((1, 1), "a.txt", "first")
+    folder.writes((1, 2), "a.txt", "second")
+    folder.writes((1, 2), "new/b.txt", "made")
+
+    assert folder.restore((1, 2)).files == ("a.txt", "new/b.txt")
+    assert (folder.read("a.txt"), folder.read("new/b.txt")) == ("first", None)
+    assert folder.restore((1, 1), "again").files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+    assert (folder.path / "a.txt").stat().st_mode & 0o777 == 0o750
+
+
+def test_what_a_command_did_goes_back_too(folder: Folder):
+    folder.write("kept.txt", "kept")
+    folder.write("changed.txt", "old")
+    folder.write("removed.txt", "precious")
+    (folder.path / "removed.txt").chmod(0o700)
+
+    def command() -> None:
+        folder.write("changed.txt", "new")
+        folder.write("made/deep.txt", "made")
+        (folder.path / "removed.txt").unlink()
+
+    folder.runs((1, 1), command)
+    assert folder.restore((1, 1)).files == ("changed.txt", "made/deep.txt", "removed.txt")
+    assert folder.read("changed.txt") == "old"
+    assert folder.read("removed.txt") == "precious"
+    assert (folder.path / "removed.txt").stat().st_mode & 0o777 == 0o700
+    assert folder.read("made/deep.txt") is None
+
+
+def test_a_file_that_somebody_changed_since_is_kept_and_named(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.writes((1, 1), "a.txt", "by the tool")
+    folder.write("a.txt", "by a person")
+    assert folder.restore((1, 1)) == Restored(
+        (), (("a.txt", "somebody else has changed it since"),)
+    )
+    assert folder.read("a.txt") == "by a person"
+
+
+def test_a_file_that_somebody_changed_between_two_calls_is_kept(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.writes((1, 1), "a.txt", "first")
+    folder.write("a.txt", "by a person")
+    folder.writes((1, 2), "a.txt", "second")
+    assert folder.restore((1, 1)).kept == (("a.txt", "somebody else has changed it since"),)
+    assert folder.restore((1, 2)).files == ("a.txt",)
+    assert folder.read("a.txt") == "by a person"
+
+
+def test_what_was_put_back_is_no_change_of_somebody_else(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.writes((1, 1), "a.txt", "first")
+    folder.writes((2, 1), "a.txt", "rolled back")
+    folder.restore((2, 0), "rollback-2")
+    folder.writes((3, 1), "a.txt", "third")
+    assert folder.restore((1, 1)).files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+
+
+def test_a_call_that_runs_again_keeps_what_was_there_before_its_first_run(folder: Folder):
+    folder.write("a.txt", "old")
+    call = folder.begin((1, 1), "write_file", "a.txt")
+    folder.write("a.txt", "new")
+    # Its worker is killed here, and the next runs it again.
+    assert folder.begin((1, 1), "write_file", "a.txt") == call
+    folder.write("a.txt", "new")
+    Checkpoints(folder.home).after(KEY, call)
+    assert folder.restore((1, 1)).files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+
+
+def test_a_command_whose_end_nobody_saw_goes_back(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.begin((1, 1), "run_command", None)
+    folder.write("a.txt", "new")
+    assert Checkpoints(folder.home).restore(KEY, (1, 1), AFTER_ALL, (), "r").files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+
+
+def test_a_command_whose_end_nobody_saw_is_no_part_of_later_steps(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.begin((1, 1), "run_command", None)
+    folder.write("a.txt", "new")
+    folder.writes((1, 2), "a.txt", "written")
+    assert folder.restore((1, 2)).files == ("a.txt",)
+    assert folder.read("a.txt") == "new"
+    assert folder.restore((1, 1), "more").files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+
+
+def test_calls_of_one_step_beside_each_other_are_one_change(folder: Folder):
+    folder.write("a.txt", "old")
+    one = folder.begin((1, 1), "run_command", None, "one")
+    two = folder.begin((1, 1), "run_command", None, "two")
+    folder.write("a.txt", "new")
+    folder.checkpoints.after(KEY, one)
+    folder.checkpoints.after(KEY, two)
+    assert folder.restore((1, 1)).files == ("a.txt",)
+    assert folder.read("a.txt") == "old"
+
+
+def test_a_restore_that_was_cut_off_goes_on(folder: Folder, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a.txt", "b.txt"):
+        folder.writes((1, 1), name, "new")
+        folder.writes((1, 2), name, "newer")
+    put, done = Place.replace, []
+
+    def dies(self: Place, *args: object, **more: object) -> None:
+        if done:
+            raise KeyboardInterrupt
+        done.append(self.path)
+        put(self, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Place, "replace", dies)
+    with pytest.raises(KeyboardInterrupt):
+        folder.restore((1, 2))
+    monkeypatch.undo()
+    assert folder.restore((1, 2)).files == ("b.txt",)
+    assert (folder.read("a.txt"), folder.read("b.txt")) == ("new", "new")
+    assert folder.restore((1, 1), "all").files == ("a.txt", "b.txt")
+    assert folder.read("a.txt") is None
+
+
+def test_no_file_is_put_back_that_tools_may_not_change(folder: Folder):
+    folder.write("everturn.toml", "old")
+    folder.writes((1, 1), "everturn.toml", "new")
+    protected = (folder.path / "everturn.toml",)
+    restored = folder.checkpoints.restore(KEY, (1, 1), AFTER_ALL, protected, "r")
+    assert "configures the runtime" in restored.kept[0][1]
+    assert folder.read("everturn.toml") == "new"
+
+
+def test_nothing_outside_of_the_folder_is_kept_or_written(folder: Folder, tmp_path: Path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x.txt").write_text("secret")
+    (folder.path / "link.txt").symlink_to(secret)
+    (folder.path / "folder").symlink_to(outside)
+    folder.runs((1, 1), lambda: folder.write("a.txt", "made"))
+    assert all(b"secret" not in path.read_bytes() for path in (folder.home / "blobs").glob("*/*"))
+
+    folder.writes((1, 2), "inner/x.txt", "new")
+    (folder.path / "inner" / "x.txt").unlink()
+    (folder.path / "inner").rmdir()
+    (folder.path / "inner").symlink_to(outside)
+    restored = folder.restore((1, 2))
+    assert restored.files == ()
+    assert (outside / "x.txt").read_text() == "secret"
+
+
+def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("one")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "index").write_text("x")
+    objects, read = Objects(tmp_path.parent / "blobs"), []
+    kept = tree_index._kept
+    monkeypatch.setattr(
+        tree_index, "_kept", lambda name, *rest: (read.append(name), kept(name, *rest))[1]
+    )
+    settled()
+    first = look(tmp_path, {}, objects)
+    assert sorted(read) == ["a.txt", "b.txt"]
+    settled()
+    (tmp_path / "b.txt").write_text("two")
+    settled()
+    second = look(tmp_path, first.entries, objects)
+    assert read[2:] == ["b.txt"]
+    assert second.entries["a.txt"] == first.entries["a.txt"]
+    # The same size and time, and other content: only the kernel's own time tells.
+    times = (tmp_path / "a.txt").stat()
+    (tmp_path / "a.txt").write_text("eno")
+    os.utime(tmp_path / "a.txt", ns=(times.st_atime_ns, times.st_mtime_ns))
+    settled()
+    assert look(tmp_path, second.entries, objects).entries["a.txt"] != first.entries["a.txt"]
+
+
+def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path: Path):
+    objects = Objects(tmp_path.parent / "blobs")
+    path = tmp_path / "a.txt"
+    path.write_text("one")
+    first = look(tmp_path, {}, objects)
+    marked = first.entries["a.txt"]._replace(content="of another text")
+    assert look(tmp_path, {"a.txt": marked}, objects).entries["a.txt"].content != marked.content
+
+
+@pytest.mark.parametrize("bound", ["FILE_BYTES_MAX", "BYTES_MAX", "READ_SECONDS"])
+def test_what_is_beyond_the_bounds_is_told_and_left_alone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, bound: str
+):
+    monkeypatch.setattr(tree_index, bound, 0)
+    folder.write("a.txt", "old")
+    folder.runs((1, 1), lambda: folder.write("a.txt", "changed"))
+    (record,) = folder.checkpoints.records(KEY)
+    assert record.left_out == 1
+    assert record.changes["a.txt"].before == UNSAVED
+    assert folder.restore((1, 1)).files == ()
+    assert folder.read("a.txt") == "changed"
+
+
+def test_too_many_files_are_counted_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tree_index, "FILES_MAX", 2)
+    for n in range(5):
+        (tmp_path / f"{n}.txt").write_text("x")
+    tree = look(tmp_path, {}, Objects(tmp_path.parent / "blobs"))
+    assert (len(tree.entries), tree.left_out) == (2, 3)
+
+
+def test_a_session_keeps_so_many_records_and_no_more(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("everturn_activities.checkpoints.RECORDS_KEPT", 3)
+    for step in range(1, 7):
+        folder.writes((1, step), "a.txt", f"{step}")
+        settled()
+    assert [record.step for record in folder.checkpoints.records(KEY)] == [3, 4, 5, 6]
+
+
+def test_contents_that_nothing_names_are_swept_away_after_a_while(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.writes((1, 1), "a.txt", "new")
+    blobs = folder.home / "blobs"
+    lost = blobs / "ab" / "abandoned"
+    lost.parent.mkdir(exist_ok=True)
+    lost.write_text("x")
+    for path in blobs.glob("*/*"):
+        os.utime(path, (0, 0))
+    folder.checkpoints.sweep()
+    assert not lost.exists()
+    assert folder.restore((1, 1)).files == ("a.txt",)
+
+    folder.writes((2, 1), "a.txt", "newer")
+    for path in blobs.glob("*/*"):
+        os.utime(path, (0, 0))
+    folder.checkpoints.sweep(bytes_kept=0)
+    assert folder.checkpoints.records(KEY) == []
+    assert list(blobs.glob("*/*")) == []
