@@ -135,8 +135,8 @@ class Page:
                 what, style = _OF_EXECUTORS[body["event"]]
                 self._say(f"{body['executor']}: {what.format(**body['told'])}", "...    ", style)
             case "executor_finished":
-                steps = _count(body["steps"], "step")
-                self._say(f"{body['executor']} {body['outcome']} in {steps}", "reports", "green")
+                told = f"{body['executor']} {body['outcome']} in {_count(body['steps'], 'step')}"
+                self._say(told, "reports", "green" if body["outcome"] == "completed" else "red")
             case "gap":
                 self._say("Older events were trimmed away.", "gap    ", "yellow")
             case "turn_finished":
