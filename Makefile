@@ -16,6 +16,7 @@ demo: install
 test: install temporal
 	@command -v bwrap >/dev/null || echo "Tests of run_command are skipped: install bubblewrap (apt-get install bubblewrap)." >&2
 	@command -v redis-server >/dev/null || echo "Tests of the governor on Redis are skipped: install redis-server (apt-get install redis-server)." >&2
+	@command -v npm >/dev/null || echo "Tests of MCP's reference servers are skipped: install Node and npm (apt-get install npm)." >&2
 	$(BIN)/pytest -n 2 $(PYTEST_ARGS)
 
 # The longer proofs too: every kill, and a thousand races.

@@ -1,6 +1,7 @@
 """Agents: who works a turn, with which model, tools and limits."""
 
 import hashlib
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from everturn.budgets import Budget
 from everturn.folders import FolderKind
 from everturn.hooks import Hooks, ToolHook, of_tool
 from everturn.hosts import Reach
+from everturn.mcp import PREFIX, Lifecycle, Server
 from everturn.memory import USER
 from everturn.messages import Frozen
 from everturn.profile import DEFAULT, Executors, History, Profile
@@ -104,6 +106,7 @@ class Agent(Frozen):
     `resources` are files that the model is told of: `file://` whole, `skill://` by their
     descriptions. `working_directory` is where its tools work, if not in the session's folder:
     relative to that. `folder` says whether a session that begins with it has a folder of its own.
+    `mcp_servers` names the workspace's MCP servers that it uses, None means all.
     `allowed_hosts` are those that its tools may reach, and its commands; without it pages of
     every public host may be read, and commands have no network. `command_secrets` names the
     workspace's secrets that its commands find as variables.
@@ -148,6 +151,7 @@ class Agent(Frozen):
     native_tools: dict[str, tuple[NativeTool, ...]] = Field(default_factory=dict)
     allowed_tools: tuple[str, ...] | None = None
     approvals: Approvals = Approvals()
+    mcp_servers: tuple[str, ...] | None = None
     resources: tuple[str, ...] = ()
     prompt_options: PromptOptions = PromptOptions()
     working_directory: str | None = None
@@ -236,8 +240,9 @@ class Agent(Frozen):
 class ToolSpec(Frozen):
     """A tool as a model is told of it, and as the runtime must treat it.
 
-    `source` is `builtin`, `answer`, or the workspace file that the function stands in; `runs`
-    is the tool's own name where it is shown under another. `searches`: it reads or looks for things
+    `source` is `builtin`, `answer`, the workspace file that the function stands in, or `mcp:` and
+    the server that runs it, which knows it as `remote`; `runs` is the tool's own name where it is
+    shown under another. `searches`: it reads or looks for things
     and does nothing else.
     """
 
@@ -249,6 +254,7 @@ class ToolSpec(Frozen):
     timeout_seconds: float = TOOL_TIMEOUT_SECONDS
     source: str = "builtin"
     runs: str | None = None
+    remote: str = ""
     searches: bool = False
     requires_approval: bool = False
     untrusted: bool = False
@@ -281,7 +287,9 @@ class AgentSpec(Frozen):
     that there is something for, decided when the session's first turn begins. `withheld` are
     tools that the agent's access does not allow it. `level` is 0 for who answers a person, and
     one more for whom that one asks. `checkpoints`: what files hold is kept before
-    tools change them.
+    tools change them. `servers` are its MCP servers, whose tools are among `tools`
+    once they are known, but those of `hidden`, and where `served_only` names any, only those;
+    `lifecycle` says whether they may change within a session.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
     """
@@ -297,6 +305,10 @@ class AgentSpec(Frozen):
     withheld: tuple[str, ...] = ()
     level: int = Field(default=0, ge=0)
     checkpoints: bool = True
+    servers: tuple[Server, ...] = ()
+    lifecycle: Lifecycle = "frozen"
+    hidden: tuple[str, ...] = ()
+    served_only: tuple[str, ...] | None = None
     settings_error: str | None = None
     version: Literal[1] = 1
 
@@ -333,7 +345,22 @@ class AgentSpec(Frozen):
         if any(self.agent.approvals.name(name) for name in names):
             return True
         allowed = self.agent.allowed_tools
-        return tool.requires_approval if allowed is None else names.isdisjoint(allowed)
+        if allowed is None:
+            return tool.requires_approval
+        return names.isdisjoint(allowed) and not any(
+            entry.startswith(PREFIX) and fnmatchcase(tool.name, entry) for entry in allowed
+        )
+
+    @cached_property
+    def served(self) -> str:
+        """A digest of what its servers are, and offer."""
+        texts = [server.model_dump_json() for server in self.servers]
+        return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the tools of its servers are still to be asked for."""
+        return any(server.catalogue is None for server in self.servers)
 
     def hooks_before(self, tool: ToolSpec) -> tuple[ToolHook, ...]:
         """Those that may keep a call of the tool from running."""

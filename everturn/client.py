@@ -56,6 +56,7 @@ from everturn.views import (
     Problem,
     RestoredView,
     RestoreFiles,
+    ServersAcceptedView,
     SessionPage,
     SessionView,
     SkillPage,
@@ -338,6 +339,11 @@ class Client:
         """Send again what the newest compaction has left out; UsageError without one."""
         path = f"/v1/sessions/{_segment(session)}/compact/undo"
         return await self._post(path, CompactSession(), CompactionUndoneView)
+
+    async def accept_servers(self, session: str) -> None:
+        """Let the session take its MCP servers, from its next turn on, as they are then."""
+        path = f"/v1/sessions/{_segment(session)}/servers/accept"
+        await self._post(path, CompactSession(), ServersAcceptedView)
 
     async def events(
         self, session: str, after: str = "0", until_turn: int | None = None

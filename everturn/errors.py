@@ -18,6 +18,10 @@
           ModelUnreachable           nothing answers at the endpoint's address
       ToolFailed                     a tool says why it could not, in words for the model
         NotThere                     nothing is at the path that a tool was given
+      ServerFailed                   an MCP server cannot be launched, or says no
+        ServerLost                   it has ended, or cannot be reached any more
+        ServerForgot                 it knows nothing of its connection; nothing was run
+        ServerAlreadyLaunched        it runs, and goes on running
       StaleHost                      another run hosts this session now
       Fenced                         a newer attempt of this call has begun
       OwnerAlive                     the call is under way in another live process
@@ -105,6 +109,22 @@ class ToolFailed(EverturnError):
 
 class NotThere(ToolFailed):
     """There is nothing at the path that a tool was given."""
+
+
+class ServerFailed(EverturnError):
+    pass
+
+
+class ServerLost(ServerFailed):
+    pass
+
+
+class ServerForgot(ServerFailed):
+    pass
+
+
+class ServerAlreadyLaunched(ServerFailed):
+    pass
 
 
 class ModelRateLimited(ModelUnavailable):

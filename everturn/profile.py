@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from everturn.mcp import Lifecycle
 from everturn.memory import MemoryRules
 from everturn.messages import Frozen
 from everturn.skills import SkillRules
@@ -164,6 +165,13 @@ class Executors(Frozen):
     manager_tools: tuple[str, ...] = ()
 
 
+class ServerRules(Frozen):
+    """Whether agents have MCP servers: `frozen` as they were when a session began, `hot` as they
+    are when a turn begins, or `none`."""
+
+    lifecycle: Lifecycle = "frozen"
+
+
 class Profile(Frozen):
     """How context is composed and what an agent does where its own file says nothing.
 
@@ -173,7 +181,7 @@ class Profile(Frozen):
     asked about. Tools of `when_useful` are shown where there is something for them to work on, or
     an agent's file names them: `code` where the working folder may hold code, `knowledge_query`
     where a folder was added to be searched. `memory` says which facts a turn reads and keeps,
-    `executors` whether it hands work on.
+    `executors` whether it hands work on, `mcp` whether its agents have MCP servers.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$")
@@ -188,6 +196,7 @@ class Profile(Frozen):
     agent: dict[str, Any] = Field(default_factory=dict)
     memory: MemoryRules = MemoryRules()
     executors: Executors = Executors()
+    mcp: ServerRules = ServerRules()
 
     @model_validator(mode="after")
     def _summarised(self) -> "Profile":

@@ -119,7 +119,8 @@ class ToolHead:
     """A tool call of a step: which, under which placement, for how many seconds at most, and
     after which delay. `asks`: a person decides before it runs. `before_seconds` is how long the
     hooks may take that may keep it from running, `after_seconds` those that run after it; 0
-    where there are none."""
+    where there are none. `queue` is that of the one worker that has what it needs; empty where
+    any will do."""
 
     index: int
     name: str
@@ -129,6 +130,7 @@ class ToolHead:
     asks: bool = False
     before_seconds: float = 0.0
     after_seconds: float = 0.0
+    queue: str = ""
 
     @property
     def alone(self) -> bool:
@@ -212,7 +214,8 @@ class BegunStep:
     `compact`: then a shorter conversation may, for it was longer than the model's window.
     `blocked`: a budget does not let it begin, and the step is to be begun again after
     `wait_seconds`, or once the session is woken.
-    `begin_again`: nothing is prepared, and the step is to be begun anew after the wait.
+    `begin_again`: nothing is prepared, and the step is to be begun anew after the wait, and once
+    the worker of the queue `gather`, where one is named, knows the tools of the agent's servers.
     """
 
     context: ContextHead
@@ -221,6 +224,7 @@ class BegunStep:
     wait_seconds: float = 0.0
     blocked: Blocking | None = None
     begin_again: bool = False
+    gather: str = ""
     compact: bool = False
 
 
@@ -294,6 +298,24 @@ class EndHooks:
     @property
     def workflow_id(self) -> str:
         return f"t/{self.tenant}/s/{self.session}/end/{self.turn}"
+
+
+@dataclass(frozen=True)
+class GatherTools:
+    """The MCP servers of a turn's agent are to be launched, and asked for their tools."""
+
+    tenant: str
+    session: str
+    turn: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """How many tools the servers have; a `failure` ends the turn."""
+
+    tools: int
+    failure: str | None = None
 
 
 @dataclass(frozen=True)

@@ -372,6 +372,12 @@ class AgentPage(Frozen):
     agents: tuple[AgentView, ...]
 
 
+class ServersAcceptedView(Frozen):
+    """The session takes its MCP servers as its next turn finds them."""
+
+    session: str
+
+
 class SkillView(Frozen):
     """A skill of a session's agent: whose it is, and who may ask for it."""
 

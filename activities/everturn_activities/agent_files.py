@@ -15,6 +15,7 @@ from everturn_activities.trust import read_text, require_trusted
 
 OTHER_NAMES = {
     "allowedTools": "allowed_tools",
+    "mcpServers": "mcp_servers",
     "max_steps": "steps_max",
     "max_tokens": "tokens_max",
     "max_turns": "steps_max",
@@ -22,7 +23,7 @@ OTHER_NAMES = {
 }
 """What other systems call keys of ours; their files may stay as they are."""
 
-_LISTS = ("tools", "allowed_tools", "resources", "fallback_models")
+_LISTS = ("tools", "allowed_tools", "mcp_servers", "resources", "fallback_models")
 _PROMPT = "prompt"
 _SAMPLING = "sampling"
 """A table for keys that say how a model chooses its words; they may stand outside of it too."""

@@ -32,6 +32,7 @@ from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Route, Wait
 from everturn_activities.heartbeat import heartbeating
+from everturn_activities.mcp.homes import Homes
 from everturn_activities.placement import Placements
 from everturn_activities.request_log import RequestLog
 from everturn_activities.store import Blocked, CallFailure, CallStarted, StepLayers, Store
@@ -95,6 +96,7 @@ class ModelActivities:
         placements: Placements,
         watch: CancelWatch,
         admission: Admission,
+        homes: Homes,
         worker: str,
         request_log: RequestLog | None = None,
         know: Callable[[AgentSpec], None] = lambda spec: None,
@@ -109,6 +111,7 @@ class ModelActivities:
         self._placements = placements
         self._watch = watch
         self._admission = admission
+        self._homes = homes
         self._worker = worker
         self._request_log = request_log
         self._know = know
@@ -254,6 +257,7 @@ class ModelActivities:
 
     async def _head(self, context: ContextHead, spec: AgentSpec, ended: _Ended) -> StepHead:
         calls = []
+        key = SessionKey(context.tenant, context.session)
         for index, call in enumerate(ended.message.tool_calls[:CALLS_MAX]):
             tool = spec.tool(call.name)
             hands_on = tool is not None and (tool.runs or tool.name) == DELEGATE
@@ -266,6 +270,7 @@ class ModelActivities:
                     asks=tool is not None and spec.asks_about(tool),
                     before_seconds=seconds_of(spec.hooks_before(tool)) if tool else 0.0,
                     after_seconds=seconds_of(spec.hooks_after(tool)) if tool else 0.0,
+                    queue="" if tool is None else await self._homes.queue(key, spec, tool),
                 )
             )
         return StepHead(step=context.step, stop=ended.stop, calls=calls)

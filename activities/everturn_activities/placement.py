@@ -8,6 +8,7 @@ from collections import deque
 from typing import Literal
 
 from everturn.agents import ToolSpec
+from everturn.mcp_tools import is_served
 from everturn.session import Placement
 from everturn_activities.store import Store
 
@@ -38,7 +39,8 @@ class Placements:
         """`tool` is None for one that does not exist: answering so takes no time."""
         if tool is None:
             return "inline"
-        if tool.effect == "once":
+        if tool.effect == "once" or is_served(tool):
+            # A server may be launched for the call, or fall silent in it.
             return "queued"
         if self._forced != "auto":
             return self._forced

@@ -41,6 +41,11 @@ exclude = []
 # consolidate_tokens = 2000                # a larger memory is made smaller after a turn
 # model = "openai/gpt-5-nano"              # by this model
 
+# MCP servers, whose tools agents have: `everturn mcp add NAME -- COMMAND` writes such a table.
+# [mcp.servers.files]
+# command = "npx"
+# args = ["-y", "@modelcontextprotocol/server-filesystem", "."]
+
 # What `everturn knowledge add` has searched is found by words, and with a model by meanings.
 # [knowledge]
 # embedding_model = "openai/text-embedding-3-small"

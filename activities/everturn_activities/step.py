@@ -6,6 +6,7 @@ its own that the first writer wins, so a re-run repeats none of them.
 """
 
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from temporalio import activity
@@ -19,6 +20,7 @@ from everturn_activities.flights import Flights
 from everturn_activities.frames import Frames
 from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Wait
+from everturn_activities.mcp.servers import Servers
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.store import Blocked, CallStarted, StepLayers, Store
@@ -40,7 +42,10 @@ class StepActivities:
         admission: Admission,
         models: ModelActivities,
         tools: ToolActivities,
+        servers: Servers,
+        own_queue: Callable[[], Awaitable[str]],
     ) -> None:
+        """`own_queue` names a queue that this worker takes work from, and no other."""
         self._store = store
         self._candidates = candidates
         self._frames = frames
@@ -49,6 +54,8 @@ class StepActivities:
         self._admission = admission
         self._models = models
         self._tools = tools
+        self._servers = servers
+        self._own_queue = own_queue
         self._flights = Flights()
 
     @activity.defn
@@ -64,6 +71,10 @@ class StepActivities:
     async def _begin(self, request: PrepareStep) -> BegunStep:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
+        if spec.servers and not self._servers.is_ready(key, spec):
+            # Before anything is recorded of the step: a model is told of no tool that this worker
+            # does not have.
+            return replace(_begin_again(request, 0.0), gather=await self._own_queue())
         made = await self._gatherer.gather(key, request.turn, request.step, spec)
         layers = self._gatherer.unrecorded(key, spec, made)
         model = spec.agent.model

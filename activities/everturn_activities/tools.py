@@ -22,6 +22,7 @@ from everturn_activities.capped import CUT_HERE, capped
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.hooks import HookRan
+from everturn_activities.mcp.homes import Homes
 from everturn_activities.placement import Placements
 from everturn_activities.store import (
     CompletedTool,
@@ -112,8 +113,10 @@ class ToolActivities:
         watch: CancelWatch,
         worker: str,
         is_alive: Callable[[str], bool],
+        homes: Homes | None = None,
     ) -> None:
         self._store = store
+        self._homes = homes
         self._toolbox = toolbox
         self._placements = placements
         self._watch = watch
@@ -214,6 +217,9 @@ class ToolActivities:
             )
             return completed.result
         tool = spec.tool(call.name)
+        if self._homes is not None and tool is not None:
+            # Before the intent: what another worker must run does not begin here.
+            await self._homes.settle(key, spec, tool)
         once = tool is not None and tool.effect == "once"
         begun = await self._store.begin_tool(
             key,

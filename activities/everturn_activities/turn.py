@@ -6,6 +6,8 @@ from temporalio import activity
 
 from everturn.agents import Agent, AgentSpec
 from everturn.errors import StaleHost, UsageError
+from everturn.mcp import still
+from everturn.mcp_tools import with_catalogues
 from everturn.session import (
     BeginTurn,
     CheckInbox,
@@ -17,6 +19,7 @@ from everturn.session import (
 )
 from everturn_activities.executors import Messenger
 from everturn_activities.store import Assignment, Idle, Store, TakeoverNeeded
+from everturn_activities.toolbox import broken_schema
 
 
 class Workspaces(Protocol):
@@ -54,6 +57,8 @@ class TurnActivities:
             spec = None
             if assignment is not None and assignment.pinned is None:
                 spec = self._spec(assignment)
+                if spec.servers or assignment.served.get(spec.agent.name):
+                    spec = await self._served(key, assignment, spec)
             begun = await self._store.begin_turn(request, spec, closed)
             if isinstance(begun, TurnHead):
                 return begun
@@ -75,6 +80,25 @@ class TurnActivities:
                 working_dir=assignment.working_dir,
                 settings_error=str(error),
             )
+
+    async def _served(self, key: SessionKey, assignment: Assignment, spec: AgentSpec) -> AgentSpec:
+        """The spec with what its MCP servers offer as far as that is pinned in the session."""
+        count = assignment.served.get(spec.agent.name)
+        if spec.settings_error is not None or spec.lifecycle != "frozen" or count is None:
+            return spec
+        if count == 0:
+            return spec.but(servers=())
+        pins = await self._store.served_tools(key, spec.agent.name)
+        if not pins:
+            return spec
+        try:
+            servers = still(pins, spec.servers)
+        except ValueError as error:
+            mend = (
+                f"Mend that, or let the session take them so by: everturn mcp accept {key.session}"
+            )
+            return spec.but(settings_error=f"{error} {mend}")
+        return with_catalogues(spec.but(servers=servers), broken_schema)[0]
 
     async def _may_take_over(self, request: BeginTurn, host: TakeoverNeeded) -> bool:
         """Whether the session's host is no more. Temporal allows one open run a workflow id."""

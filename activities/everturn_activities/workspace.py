@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from everturn.agents import (
     KEY_VARIABLE,
@@ -22,6 +22,8 @@ from everturn.executors import ExecutorRules, narrower
 from everturn.folders import FolderSettings
 from everturn.hooks import Hooks, together
 from everturn.hosts import Reach
+from everturn.mcp import PREFIX, Lifecycle, Server, ServerConfig, demand_server_name
+from everturn.mcp_tools import names_server
 from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
@@ -108,6 +110,30 @@ class KnowledgeSettings(Frozen):
     api_key_variable: str | None = Field(default=None, pattern=KEY_VARIABLE)
 
 
+class McpSettings(Frozen):
+    """The workspace's MCP servers by their names; `lifecycle` counts in place of the profile's."""
+
+    lifecycle: Lifecycle | None = None
+    servers: dict[str, ServerConfig] = Field(default_factory=dict)
+
+    @field_validator("servers")
+    @classmethod
+    def _called(cls, given: dict[str, ServerConfig]) -> dict[str, ServerConfig]:
+        for name in given:
+            demand_server_name(name)
+        return given
+
+    @model_validator(mode="after")
+    def _settled(self) -> "McpSettings":
+        for name, config in self.servers.items():
+            if config.stateful and self.lifecycle == "hot":
+                raise ValueError(
+                    f"server {name} is stateful, and lifecycle is hot; a server that remembers"
+                    " what a session did cannot change within it"
+                )
+        return self
+
+
 class WorkspaceSettings(Frozen):
     """The content of `everturn.toml`."""
 
@@ -126,6 +152,7 @@ class WorkspaceSettings(Frozen):
     )
     search: Search | None = None
     native_tools: dict[str, tuple[NativeTool, ...]] = Field(default_factory=dict)
+    mcp: McpSettings = McpSettings()
 
 
 @dataclass(frozen=True)
@@ -196,15 +223,28 @@ class Workspace:
         if agent.output is not None:
             usable = [tool for tool in usable if tool.name != RESPONSE]
             usable.append(answering(agent.output))
+        lifecycle = self.settings.mcp.lifecycle or profile.mcp.lifecycle
         return AgentSpec(
             agent=agent,
             profile=profile,
             tools=tuple(usable),
             withheld=withheld,
+            servers=() if lifecycle == "none" else self._servers(agent, profile),
+            lifecycle=lifecycle,
             project=self.settings.project,
             checkpoints=self.settings.folders.checkpoints,
             workspace=str(self.path),
             working_dir=str(_working_dir(agent, folder)),
+        )
+
+    def _servers(self, agent: Agent, profile: Profile) -> tuple[Server, ...]:
+        """The servers that the agent uses, in the order of their names."""
+        lists = (agent.tools, agent.allowed_tools if profile.strict_allowed else None)
+        return tuple(
+            Server(name=name, config=config)
+            for name, config in sorted(self.settings.mcp.servers.items())
+            if agent.mcp_servers is None or name in agent.mcp_servers
+            if all(names_server(listed, name) for listed in lists)
         )
 
     def agent(self, name: str) -> Agent:
@@ -254,7 +294,7 @@ class Workspace:
         known = {tool.name for tool in self.shown(profile)} | set(self.specs)
         for key in ("tools", "allowed_tools"):
             for tool in getattr(agent, key) or ():
-                if tool in known:
+                if tool in known or self._may_be_served(tool):
                     continue
                 left_out = tool in self.tools or profile.aliases.get(tool) in self.tools
                 reason = "is left out by [tools] exclude" if left_out else "does not exist"
@@ -267,7 +307,20 @@ class Workspace:
                     f"{place_of(defined.path, defined.text, [key])} names tool {tool!r}, which"
                     f" {reason}{meant(tool, known)}; mend its list of {said.replace('_', ' ')}."
                 )
+        for server in agent.mcp_servers or ():
+            if server not in self.settings.mcp.servers:
+                place = place_of(defined.path, defined.text, ["mcp_servers"])
+                raise WorkspaceError(
+                    f"{place} names MCP server {server!r}, which [mcp.servers] of {SETTINGS_FILE}"
+                    f" has not{meant(server, self.settings.mcp.servers)}; mend it."
+                )
         return agent, profile
+
+    def _may_be_served(self, tool: str) -> bool:
+        """Whether a server may offer such a tool: which ones it does is not known yet."""
+        return tool.startswith(PREFIX) and any(
+            names_server((tool,), server) for server in self.settings.mcp.servers
+        )
 
     def _profile(self, defined: Definition) -> Profile:
         """The profile that an agent's file names, else that of the settings."""
@@ -325,7 +378,13 @@ def manager_spec(spec: AgentSpec) -> AgentSpec:
     kept = {DELEGATE, RESPONSE, *spec.executors.manager_tools}
     usable = [tool for tool in spec.tools if not kept.isdisjoint({tool.name, tool.runs})]
     refused = [tool.name for tool in spec.tools if tool not in usable]
-    return spec.but(tools=tuple(usable), withheld=(*spec.withheld, *refused))
+    only = spec.executors.manager_tools
+    return spec.but(
+        tools=tuple(usable),
+        withheld=(*spec.withheld, *refused),
+        servers=tuple(server for server in spec.servers if names_server(only, server.name)),
+        served_only=only,
+    )
 
 
 def executor_spec(spec: AgentSpec, rules: ExecutorRules) -> AgentSpec:
@@ -350,6 +409,7 @@ def executor_spec(spec: AgentSpec, rules: ExecutorRules) -> AgentSpec:
         profile=profile,
         tools=tuple(usable),
         withheld=(*spec.withheld, *refused),
+        hidden=tuple(sorted(hidden)),
         level=rules.level,
     )
 

@@ -14,6 +14,7 @@ from everturn.commands import NO_LIMITS_SET, CommandLimits
 from everturn.errors import SecretMissing, ToolFailed, UsageError, WorkspaceError
 from everturn.executors import ExecutorRules
 from everturn.hooks import Hook
+from everturn.mcp_tools import is_served
 from everturn.secrets import SecretSource
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
@@ -148,6 +149,9 @@ class Workspaces:
             name = described.runs or name
             if described.source == "builtin":
                 return builtins().get(name)
+            if is_served(described):
+                servers = self._services.servers
+                return None if servers is None else servers.tool(described)
         if described is not None and described.source == "answer":
             return answer
         loaded = self._loaded.get(spec.workspace)
@@ -277,7 +281,7 @@ class Workspaces:
         turn = context.spec
         if tool.secrets:
             context = replace(context, secrets=await self._values(turn, tool.secrets))
-        if spec.source != "builtin":
+        if spec.source != "builtin" and not is_served(spec):
             return context.outside()
         if turn.agent.command_secrets:
             values = await self._values(turn, turn.agent.command_secrets)

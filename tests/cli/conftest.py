@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
 
 from by_hand import Runtime, Served

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-for folder in ("turn", "gateways", "workspace"):
+for folder in ("turn", "gateways", "workspace", "mcp", "."):
     sys.path.insert(0, str(TESTS / folder))
 
 _turn = runpy.run_path(str(TESTS / "turn" / "conftest.py"))

@@ -227,7 +227,8 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
         ("\nworkin_dir = '.'", "ROOT/everturn.toml line 2: unknown key 'workin_dir' (did you mean"
                                " 'working_dir'?); the keys there are working_dir, agent, model,"
                                " tools, network, project, memory, knowledge,"
-                               " hooks, folders, secrets, search, native_tools."),
+                               " hooks, folders, secrets, search, native_tools,"
+                               " mcp."),
         ("[model]\ntemprature = 1", "ROOT/everturn.toml line 2: unknown key 'model.temprature'"
                                     " (did you mean 'temperature'?); the keys there are name,"
                                     " base_url, api_key_variable, temperature, top_p, top_k,"
@@ -238,7 +239,7 @@ def test_types_that_a_tool_file_defines_are_found_by_its_own_annotations(root, w
         ("[modle]\nname = 'x'", "ROOT/everturn.toml line 1: unknown key 'modle' (did you mean"
                                 " 'model'?); the keys there are working_dir, agent, model, tools,"
                                 " network, project, memory, knowledge, hooks, folders, secrets,"
-                                " search, native_tools."),
+                                " search, native_tools, mcp."),
         ("[model]\ntokens_max = 0", "ROOT/everturn.toml line 2: model.tokens_max is 0, and the"
                                     " input should be greater than or equal to 1; mend it."),
         ("working_dir = 'gone'", "ROOT/everturn.toml sets working_dir to 'gone', and ROOT/gone is"

@@ -54,7 +54,7 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for chatty in ("httpx", "httpcore", "alembic"):
+    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2", "alembic"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
@@ -80,3 +80,6 @@ class _Scrubbed(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
+
+    # It logs what servers have said where that cannot be read.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)

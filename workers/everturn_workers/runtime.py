@@ -24,6 +24,7 @@ from everturn_activities.governor.sql import SqlGovernor
 from everturn_activities.knowledge.embedding import Embedders
 from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.sqlite import SqliteIndex
+from everturn_activities.mcp.servers import Servers
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.embeddings import SqlEmbeddings
@@ -52,11 +53,14 @@ class Runtime:
     governor: QuickGovernor
     vault: Vault
     checkpoints: Checkpoints
+    servers: Servers
 
     @property
     def services(self) -> Services:
         """What built-in tools work with."""
-        return Services(self.memories, self.library, self.skills, self.store, self.vault)
+        return Services(
+            *(self.memories, self.library, self.skills, self.store, self.vault, self.servers)
+        )
 
 
 @asynccontextmanager
@@ -85,13 +89,16 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     )
     memories = SqlMemories(database, count_text)
     events = SqlEventLog(database, wakeups)
+    servers = Servers(os.environ, settings.home)
     try:
         yield Runtime(
             *(store, memories, library, Skills(settings.home), events, wakeups, governor),
             vault=vault,
             checkpoints=Checkpoints(settings.home),
+            servers=servers,
         )
     finally:
+        await servers.close()
         await governor.close()
         await library.close()
         await embedders.close()

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -35,6 +35,8 @@ from everturn_activities.gateways.choose import Gateways
 from everturn_activities.gathering import Gatherer
 from everturn_activities.hook_running import HookRunner
 from everturn_activities.hooks import HookActivities
+from everturn_activities.mcp.gather import GatherActivities
+from everturn_activities.mcp.homes import Homes
 from everturn_activities.model import GatewayChoice, ModelActivities
 from everturn_activities.placement import Placements
 from everturn_activities.request_log import RequestLog
@@ -53,6 +55,7 @@ from everturn_activities.workspace import left_out_of_copies, protected_from_too
 from everturn_workers.discreet import Discreet, keep_out_of_logs, log_to_stderr
 from everturn_workers.isolation import sandbox
 from everturn_workers.locks import WorkerLock, is_alive
+from everturn_workers.own_queue import OwnQueue
 from everturn_workers.reconciler import Reconciler
 from everturn_workers.runtime import (
     TOKENS_OF,
@@ -111,8 +114,10 @@ async def running_worker(
 
     waker = TemporalWaker(client, settings)
     known = _sources(runtime, settings) if sources is None else sources
+    own_queue = OwnQueue(own_queue_of(settings, instance))
     work = _activities(
-        runtime, settings, gateways, workspaces, toolbox, known, waker, instance, lives
+        *(runtime, settings, gateways, workspaces, toolbox, known, waker, instance, lives),
+        own_queue.opened,
     )
     everywhere: dict[str, Any] = {
         "client": client,
@@ -131,6 +136,20 @@ async def running_worker(
         await runtime.governor.look()
         governing = asyncio.create_task(runtime.governor.run())
         stack.push_async_callback(_ended, governing)
+        workers: list[Worker] = []
+        # Left once all are shut down, side by side.
+        of_own = await stack.enter_async_context(AsyncExitStack())
+
+        async def take_own_work() -> None:
+            worker = Worker(
+                task_queue=own_queue.name,
+                activities=[work.tools.run_tools, work.gathering.gather_tools],
+                max_concurrent_activities=TOOLS_MAX,
+                **everywhere,
+            )
+            workers.append(await of_own.enter_async_context(worker))
+
+        own_queue.open = take_own_work
         turn_worker = await stack.enter_async_context(
             Worker(
                 task_queue=queue,
@@ -181,10 +200,15 @@ async def running_worker(
                 **everywhere,
             )
         )
-        stack.push_async_callback(_shut_down, turn_worker, model_worker, tool_worker)
+        workers += [turn_worker, model_worker, tool_worker]
+        stack.push_async_callback(_shut_down, workers)
         reconciling = asyncio.create_task(reconciler.run())
         stack.push_async_callback(_ended, reconciling)
         yield instance
+
+
+def own_queue_of(settings: Settings, instance: str) -> str:
+    return f"{settings.task_queue}-tools@{instance}"
 
 
 def _request_log(settings: Settings, vault: Vault) -> RequestLog | None:
@@ -224,6 +248,7 @@ class _Activities:
     call_hooks: CallHookActivities
     end_hooks: EndHookActivities
     executors: ExecutorActivities
+    gathering: GatherActivities
 
 
 def _activities(
@@ -236,6 +261,7 @@ def _activities(
     waker: TemporalWaker,
     instance: str,
     lives: Callable[[str], bool],
+    own_queue: Callable[[], Awaitable[str]],
 ) -> _Activities:
     placements = Placements(runtime.store, settings.placement)
     watch = CancelWatch(runtime.store, runtime.wakeups)
@@ -245,6 +271,11 @@ def _activities(
     candidates = Candidates(prices, runtime.governor)
     admission = Admission(runtime.store, runtime.governor, candidates, gateways)
     gatherer = Gatherer(runtime.store, sources, tokens.count_text, left_out=gateways.left_out)
+    homes = Homes(
+        *(runtime.store, runtime.servers, instance, lives),
+        lambda worker: own_queue_of(settings, worker),
+        own_queue,
+    )
     models = ModelActivities(
         runtime.store,
         runtime.events,
@@ -256,6 +287,7 @@ def _activities(
         placements,
         watch,
         admission,
+        homes,
         instance,
         _request_log(settings, runtime.vault),
         toolbox.know,
@@ -272,9 +304,11 @@ def _activities(
         admission,
         instance,
     )
-    tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives)
+    tools = ToolActivities(runtime.store, toolbox, placements, watch, instance, lives, homes)
     steps = StepActivities(
-        runtime.store, candidates, placements, frames, gatherer, admission, models, tools
+        *(runtime.store, candidates, placements, frames, gatherer, admission, models, tools),
+        runtime.servers,
+        own_queue,
     )
     consolidations = ConsolidationActivities(
         runtime.store,
@@ -297,22 +331,14 @@ def _activities(
     runner = HookRunner(runtime.store, toolbox.run_hook, instance, lives)
     call_hooks = CallHookActivities(runtime.store, runner, tools.refusal, watch)
     end_hooks = EndHookActivities(runtime.store, runner)
+    gathering = GatherActivities(runtime.store, runtime.servers, homes, watch, instance)
     return _Activities(
-        turns,
-        steps,
-        models,
-        compactions,
-        consolidations,
-        tools,
-        hooks,
-        folders,
-        call_hooks,
-        end_hooks,
-        executors,
+        *(turns, steps, models, compactions, consolidations, tools, hooks, folders),
+        *(call_hooks, end_hooks, executors, gathering),
     )
 
 
-async def _shut_down(*workers: Worker) -> None:
+async def _shut_down(workers: Sequence[Worker]) -> None:
     # Side by side: each lets its calls go on for GRACE.
     await asyncio.gather(*(worker.shutdown() for worker in workers))
 

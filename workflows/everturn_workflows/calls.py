@@ -3,9 +3,15 @@
 from datetime import timedelta
 from typing import Any
 
-from temporalio import workflow
+from temporalio import exceptions, workflow
 from temporalio.common import Priority, RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, RetryState
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    FailureError,
+    RetryState,
+    TimeoutType,
+)
 
 with workflow.unsafe.imports_passed_through():
     from everturn.errors import FAULT, OVERFLOW
@@ -23,6 +29,8 @@ with workflow.unsafe.imports_passed_through():
         Finished,
         FinishTurn,
         Gated,
+        Gathered,
+        GatherTools,
         InboxHead,
         PreparedFolder,
         PrepareFolder,
@@ -41,6 +49,7 @@ with workflow.unsafe.imports_passed_through():
     from everturn_activities.executors import ExecutorActivities
     from everturn_activities.folders import FolderActivities
     from everturn_activities.hooks import HookActivities
+    from everturn_activities.mcp.gather import GatherActivities
     from everturn_activities.model import ModelActivities
     from everturn_activities.step import StepActivities
     from everturn_activities.tools import ToolActivities
@@ -91,6 +100,11 @@ END_HOOKS_SECONDS = timedelta(hours=6)
 HAND_OVER_SECONDS = timedelta(minutes=5)
 
 HEARTBEAT_SECONDS = timedelta(seconds=5)
+
+# After so long a call in a worker's own queue goes to whoever is there: that worker is gone.
+OWN_QUEUE_SECONDS = timedelta(seconds=5)
+# Servers are launched one after the other, each within a time of its own.
+LAUNCH_SECONDS = timedelta(hours=1)
 
 # A local activity that waits longer than this between attempts waits as a timer.
 LOCAL_RETRY_THRESHOLD = timedelta(seconds=1)
@@ -192,11 +206,12 @@ def run_inline(turn: TurnHead, step: int, heads: list[ToolHead]) -> Any:
 
 
 def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityHandle[ToolsDone]":
-    """Start one tool as an activity of its own."""
+    """Start one tool as an activity of its own, on the worker that it needs, if it needs one."""
     return workflow.start_activity_method(
         ToolActivities.run_tools,
         _tools(turn, step, [head]),
-        task_queue=f"{workflow.info().task_queue}-tools",
+        task_queue=head.queue or f"{workflow.info().task_queue}-tools",
+        schedule_to_start_timeout=OWN_QUEUE_SECONDS if head.queue else None,
         start_to_close_timeout=timedelta(seconds=head.timeout_seconds + TOOL_MARGIN_SECONDS),
         heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
@@ -311,6 +326,29 @@ async def end_hooks(request: EndHooks) -> None:
         heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
         priority=Priority(fairness_key=request.tenant),
+    )
+
+
+def gather_tools(turn: TurnHead, queue: str) -> "workflow.ActivityHandle[Gathered]":
+    """Start asking the servers of the turn's agent for their tools, on the worker of `queue`."""
+    return workflow.start_activity_method(
+        GatherActivities.gather_tools,
+        GatherTools(turn.tenant, turn.session, turn.turn, turn.epoch),
+        task_queue=queue,
+        schedule_to_start_timeout=OWN_QUEUE_SECONDS,
+        start_to_close_timeout=LAUNCH_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=TOOL_RETRY,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+def is_unattended(error: FailureError) -> bool:
+    """Whether nobody took the call from a worker's own queue: that worker is gone."""
+    found = error.cause if isinstance(error, ActivityError) else error
+    return (
+        isinstance(found, exceptions.TimeoutError) and found.type is TimeoutType.SCHEDULE_TO_START
     )
 
 

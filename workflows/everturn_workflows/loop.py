@@ -56,6 +56,10 @@ class TurnLoop:
             if step.context.cancelled:
                 self.turn = self.turn.cancelling()
                 continue
+            if step.gather:
+                await self._gather(step.gather)
+                waited = True
+                continue
             if step.begin_again:
                 await self._pause(step.wait_seconds)
                 waited = True
@@ -116,6 +120,17 @@ class TurnLoop:
                 reply = replace(reply, stop="denied")
             self.turn = self.turn.after(reply)
         return ended
+
+    async def _gather(self, queue: str) -> None:
+        """Have the agent's servers launched where the step was begun, which is begun again then."""
+        try:
+            gathered = (await self._attend([calls.gather_tools(self.turn, queue)]))[0]
+        except ActivityError as error:
+            if not calls.is_unattended(error):
+                raise
+            return
+        if gathered is not None and gathered.failure is not None:
+            self.turn = replace(self.turn, failure=gathered.failure)
 
     async def _wait(self, step: BegunStep) -> None:
         """Wait in no slot for other calls to end, or for what a person says."""
@@ -195,7 +210,7 @@ class TurnLoop:
         inline = [head for head in reply.calls if head.placement == "inline"]
         handles: list[Any] = [
             asyncio.create_task(self._run_later(reply.step, head))
-            if head.delay_seconds
+            if head.delay_seconds or head.queue
             else calls.run_queued(self.turn, reply.step, head)
             for head in reply.calls
             if head.placement == "queued"
@@ -224,9 +239,16 @@ class TurnLoop:
         return True
 
     async def _run_later(self, step: int, head: ToolHead) -> ToolsDone:
-        """A call that polls waits as a timer, in nobody's slot."""
-        await asyncio.sleep(head.delay_seconds)
-        return await calls.run_queued(self.turn, step, head)
+        """A call that polls waits as a timer, in nobody's slot. One whose worker is gone goes to
+        whoever is there."""
+        if head.delay_seconds:
+            await asyncio.sleep(head.delay_seconds)
+        try:
+            return await calls.run_queued(self.turn, step, head)
+        except ActivityError as error:
+            if not head.queue or not calls.is_unattended(error):
+                raise
+        return await calls.run_queued(self.turn, step, replace(head, queue=""))
 
     async def _attend(self, handles: list[Any]) -> list[Any]:
         """The results of `handles`, None for a cancelled one; what arrives meanwhile takes

@@ -4,11 +4,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-from everturn.agents import AgentSpec
+from everturn.agents import AgentSpec, ToolSpec
 from everturn.memory import FactSource, MemoryPlace
 from everturn.search import Search
 from everturn.session import SessionKey
-from everturn.tools import ToolContext
+from everturn.tools import Tool, ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.vault import Vault
@@ -50,6 +50,12 @@ class Results(Protocol):
     ) -> str | None: ...
 
 
+class Served(Protocol):
+    """The tools of MCP servers."""
+
+    def tool(self, spec: ToolSpec) -> Tool: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """What a worker lends to its own tools; None where it has none of it."""
@@ -59,6 +65,7 @@ class Services:
     skills: Skills | None = None
     results: Results | None = None
     vault: Vault | None = None
+    servers: Served | None = None
 
 
 NO_SERVICES = Services()

@@ -20,6 +20,7 @@ from everturn.events import Draft
 from everturn.executors import Delegation, ExecutorRules
 from everturn.folders import FolderKind
 from everturn.hooks import Hook
+from everturn.mcp import Server
 from everturn.memory import USER
 from everturn.messages import (
     AssistantMessage,
@@ -41,6 +42,7 @@ from everturn.session import (
     Finished,
     FinishTurn,
     Gated,
+    GatherTools,
     InboxHead,
     Mode,
     Placement,
@@ -138,6 +140,8 @@ class Assignment:
     """The folder in which it works in place of `working_dir`."""
     folder_due: bool = False
     """Whether that is still to be made."""
+    served: Mapping[str, int] = field(default_factory=dict)
+    """How many MCP servers each agent had that has begun a turn in the session."""
 
 
 @dataclass(frozen=True)
@@ -669,6 +673,32 @@ class Store(Protocol):
     async def release_folder(self, key: SessionKey) -> SessionFolder:
         """The folder, to be removed: the next turn makes it anew. UsageError while a turn is
         open or waits, or where the session has none."""
+        ...
+
+    # What MCP servers offer.
+    async def served_tools(self, key: SessionKey, agent: str) -> tuple[Server, ...]:
+        """The agent's servers as they were pinned; none before they were."""
+        ...
+
+    async def settle_servers(
+        self, request: GatherTools, spec: AgentSpec, problems: Sequence[str], worker: str
+    ) -> AgentSpec:
+        """Let a turn run under `spec`, which knows what its servers offer, and pin that, with the
+        `worker` that has launched them; the spec of the first who did is the answer."""
+        ...
+
+    async def home(self, key: SessionKey, agent: str, server: str) -> str | None:
+        """The worker that has a stateful server of the session."""
+        ...
+
+    async def move_home(
+        self, key: SessionKey, agent: str, server: str, before: str | None, worker: str
+    ) -> bool:
+        """Let `worker` have it in place of `before`; False where that is no longer so."""
+        ...
+
+    async def accept_servers(self, key: SessionKey) -> None:
+        """Let the session take its servers, from its next turn on, as they are then."""
         ...
 
     # What dead workers left.

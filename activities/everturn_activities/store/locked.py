@@ -58,6 +58,7 @@ _COUNTERS = (
     "restore_turn",
     "title",
     "useful",
+    "served",
 )
 _SAVE = Statement(
     sa.update(_sessions)
@@ -94,6 +95,7 @@ class LockedSession:
     restore_turn: int
     title: str
     useful: str | None
+    served: str | None
 
     def __init__(self, tx: Tx, key: SessionKey) -> None:
         """Lock the session of `key`; raises UnknownSession."""

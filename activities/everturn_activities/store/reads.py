@@ -276,6 +276,7 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         useful=None if row.useful is None else tuple(row.useful.split()),
         own_dir=row.own_dir,
         folder_due=bool(row.folder_due),
+        served={} if row.served is None else json.loads(row.served),
     )
 
 

@@ -52,6 +52,8 @@ sessions = sa.Table(
     sa.Column("rules", sa.Text),
     # Tools that its turns have as far as they are useful, once the first has begun.
     sa.Column("useful", sa.Text),
+    # How many MCP servers each agent had when its first turn began, as JSON.
+    sa.Column("served", sa.Text),
     sa.Column("turn", sa.Integer, nullable=False, default=0),
     sa.Column("open_turn", sa.Integer),
     sa.Column("cancel_turn", sa.Integer, nullable=False, default=0),
@@ -504,6 +506,18 @@ hook_runs = sa.Table(
     sa.Column("due_at", sa.Double),
     sa.Index(None, "state"),
     sa.Index(None, "due_at"),
+)
+
+# What an agent's MCP servers offered when it first worked in a session.
+served_tools = sa.Table(
+    "served_tools",
+    metadata,
+    *_owner(),
+    sa.Column("agent", sa.Text, primary_key=True),
+    sa.Column("server", sa.Text, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+    # The worker that has it, where it remembers what the session did.
+    sa.Column("home", sa.Text),
 )
 
 # What a person was asked about a budget, and the answer.

@@ -14,6 +14,7 @@ from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.executors import Delegation
 from everturn.hooks import Hook
+from everturn.mcp import Server
 from everturn.messages import (
     AssistantMessage,
     SkillInvocation,
@@ -31,6 +32,7 @@ from everturn.session import (
     EndHooks,
     FinishTurn,
     Gated,
+    GatherTools,
     InboxHead,
     Placement,
     PrepareStep,
@@ -99,6 +101,7 @@ from everturn_activities.store import (
     model_journal,
     reads,
     schema,
+    served,
     side_journal,
     snapshots,
     steps,
@@ -360,7 +363,11 @@ class SqlStore:
         known = self._specs.get((key, turn))
         if known is None:
             body = await self._database.read(lambda connection: _spec(connection, key, turn))
-            known = self._specs[(key, turn)] = AgentSpec.model_validate_json(body)
+            known = AgentSpec.model_validate_json(body)
+            if known.is_pending:
+                # Another takes its place once its servers have told what they offer.
+                return known
+            self._specs[(key, turn)] = known
             # Another process may finish the turn, and nobody tells us of it.
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)
@@ -689,6 +696,35 @@ class SqlStore:
 
     async def release_folder(self, key: SessionKey) -> SessionFolder:
         return await self._database.write(lambda tx: folders.release(tx, key))
+
+    # What MCP servers offer.
+
+    async def served_tools(self, key: SessionKey, agent: str) -> tuple[Server, ...]:
+        return await self._database.read(lambda connection: served.pinned(connection, key, agent))
+
+    async def settle_servers(
+        self, request: GatherTools, spec: AgentSpec, problems: Sequence[str], worker: str
+    ) -> AgentSpec:
+        settled = await self._database.write(
+            lambda tx: served.settle(tx, request, spec, list(problems), worker)
+        )
+        self._specs.pop((SessionKey(request.tenant, request.session), request.turn), None)
+        return settled
+
+    async def home(self, key: SessionKey, agent: str, server: str) -> str | None:
+        return await self._database.read(
+            lambda connection: served.home(connection, key, agent, server)
+        )
+
+    async def move_home(
+        self, key: SessionKey, agent: str, server: str, before: str | None, worker: str
+    ) -> bool:
+        return await self._database.write(
+            lambda tx: served.move_home(tx, key, agent, server, before, worker)
+        )
+
+    async def accept_servers(self, key: SessionKey) -> None:
+        await self._database.write(lambda tx: served.accept(tx, key))
 
     # What dead workers left.
 

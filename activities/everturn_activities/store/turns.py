@@ -21,9 +21,11 @@ from everturn_activities.store import (
     ledger,
     room,
     schema,
+    served,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.specs import keep
 from everturn_activities.store.statement import Statement, insert
 from everturn_activities.store.steps import LAST_STEP, RESULTS, STEP, STOP, admit
 
@@ -42,9 +44,6 @@ _BEGINNING = Statement(
     )
 )
 TURN = Statement(sa.select(_turns).where(_turns.c.sid == _sid, _turns.c.turn == _turn))
-_SPEC_KNOWN = Statement(
-    sa.select(schema.specs.c.hash).where(schema.specs.c.hash == sa.bindparam("of_hash"))
-)
 SPEC = Statement(
     sa.select(schema.specs.c.body).where(schema.specs.c.hash == sa.bindparam("of_hash"))
 )
@@ -55,7 +54,6 @@ _ADOPT = Statement(
 )
 _INSERT_BEGINNING = insert(_beginnings)
 _INSERT_TURN = insert(_turns)
-_INSERT_SPEC = insert(schema.specs)
 
 
 def begin(
@@ -119,9 +117,10 @@ def _open(
         session.useful = " ".join(spec.useful)
     if session.budgeted or spec.agent.budget is not None:
         ledger.open_session(session, spec.agent.budget)
+    if spec.settings_error is None:
+        served.mark(session, spec)
     connection = session.tx.connection
-    if _SPEC_KNOWN.first(connection, {"of_hash": spec_hash}) is None:
-        _INSERT_SPEC.run(connection, {"hash": spec_hash, "body": spec.model_dump_json()})
+    keep(connection, spec)
     _INSERT_TURN.run(
         connection,
         {

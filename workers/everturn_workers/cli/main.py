@@ -15,6 +15,7 @@ from everturn_workers.cli import (
     context,
     folders,
     knowledge,
+    mcp,
     memory,
     processes,
     profiles,
@@ -53,6 +54,7 @@ memory.add_to(app)
 knowledge.add_to(app)
 folders.add_to(app)
 checkpoints.add_to(app)
+mcp.add_to(app)
 
 
 def main() -> NoReturn:

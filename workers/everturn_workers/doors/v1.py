@@ -53,6 +53,7 @@ from everturn_workers.doors.folders import add_folders
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
+from everturn_workers.doors.servers import add_servers
 from everturn_workers.known_session import demand_same
 from everturn_workers.roster import roster
 
@@ -97,6 +98,7 @@ def router(parts: Parts) -> APIRouter:
         add_folders,
         add_memory,
         add_knowledge,
+        add_servers,
     ):
         add(routes, parts)
     return routes

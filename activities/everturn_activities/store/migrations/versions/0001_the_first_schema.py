@@ -88,6 +88,7 @@ def upgrade() -> None:
     )
     _create_executors()
     _create_hook_runs()
+    _create_served_tools()
     op.create_table(
         "inbox",
         sa.Column(
@@ -163,6 +164,7 @@ def upgrade() -> None:
         ),
         sa.Column("rules", sa.Text(), nullable=True),
         sa.Column("useful", sa.Text(), nullable=True),
+        sa.Column("served", sa.Text(), nullable=True),
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("open_turn", sa.Integer(), nullable=True),
         sa.Column("cancel_turn", sa.Integer(), nullable=False),
@@ -376,6 +378,7 @@ def downgrade() -> None:
     op.drop_table("inbox")
     _drop_hook_runs()
     _drop_executors()
+    op.drop_table("served_tools")
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
@@ -415,6 +418,23 @@ def _create_executors() -> None:
 
 def _drop_executors() -> None:
     op.drop_table("executors")
+
+
+def _create_served_tools() -> None:
+    op.create_table(
+        "served_tools",
+        sa.Column(
+            "sid",
+            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("agent", sa.Text(), nullable=False),
+        sa.Column("server", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("home", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", "agent", "server", name=op.f("pk_served_tools")),
+    )
 
 
 def _create_hook_runs() -> None:

@@ -1,0 +1,119 @@
+"""The manager of the servers that one agent has in one session."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from everturn.errors import ServerAlreadyLaunched, ServerFailed, ServerForgot
+from everturn.mcp import Catalogue, ServerConfig
+from everturn.session import SessionKey
+from everturn_activities.mcp.pool import Place, Pool
+from everturn_activities.mcp.requests import (
+    ExecuteTool,
+    GetPrompt,
+    GetPrompts,
+    GetToolSpecs,
+    LaunchServer,
+    Request,
+    Terminate,
+)
+
+log = logging.getLogger(__name__)
+
+
+def unheard(text: str) -> None:
+    """Progress that nobody watches."""
+
+
+class Manager:
+    """Serves requests. Its servers are launched while it is made ready; once it is frozen, none
+    is added. Another agent gets a manager of its own."""
+
+    def __init__(self, pool: Pool, key: SessionKey, workspace: str) -> None:
+        self._pool = pool
+        self._key = key
+        self._workspace = workspace
+        self._places: dict[str, Place] = {}
+        self.asked: set[str] = set()
+        self._frozen = False
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    async def handle(
+        self, request: Request, call_key: str = "", progress: Callable[[str], None] = unheard
+    ) -> Any:
+        """What is asked for. Raises ServerFailed where it cannot be had.
+
+        `call_key` tells the server which call this is; `progress` hears how far it got.
+        """
+        match request:
+            case LaunchServer():
+                return await self._launch(request.server_name, request.config)
+            case GetToolSpecs():
+                return await self._catalogue(request.server_name)
+            case GetPrompts():
+                return await (await self._connection(request.server_name)).prompts()
+            case GetPrompt():
+                connection = await self._connection(request.server_name)
+                return await connection.prompt(request.name, request.arguments)
+            case ExecuteTool():
+                return await self._call(request, call_key, progress)
+            case Terminate():
+                return await self._terminate()
+
+    def has(self, servers: set[str]) -> bool:
+        """Whether it was asked to launch all of these."""
+        return servers <= self.asked
+
+    def is_running(self, server: str) -> bool:
+        place = self._places.get(server)
+        return place is not None and self._pool.is_running(place)
+
+    async def _launch(self, name: str, config: ServerConfig) -> None:
+        log.info("session %s: LaunchServer %s", self._key.session, name)
+        if name in self._places:
+            raise ServerAlreadyLaunched(f"Server {name} is launched already.")
+        if self._frozen:
+            raise ServerFailed(f"Server {name} cannot be added: this agent's servers are frozen.")
+        self.asked.add(name)
+        session = self._key if config.stateful else None
+        place = Place(self._workspace, name, config, session)
+        try:
+            await self._pool.connection(place)
+        except ServerFailed as error:
+            raise ServerFailed(f"MCP server {name} cannot be launched: {error}.") from None
+        self._pool.hold(place)
+        self._places[name] = place
+
+    async def _call(
+        self, request: ExecuteTool, call_key: str, progress: Callable[[str], None]
+    ) -> Any:
+        connection = await self._connection(request.server_name)
+        try:
+            return await connection.call(request.tool_name, request.args, call_key, progress)
+        except ServerForgot:
+            # Nothing was run, and who connects anew is known.
+            connection = await self._connection(request.server_name)
+            return await connection.call(request.tool_name, request.args, call_key, progress)
+
+    async def _catalogue(self, name: str) -> Catalogue:
+        connection = await self._connection(name)
+        catalogue: Catalogue = await connection.catalogue()
+        return catalogue
+
+    async def _connection(self, name: str) -> Any:
+        place = self._places.get(name)
+        if place is None:
+            raise ServerFailed(f"Server {name} is not launched.")
+        try:
+            return await self._pool.connection(place)
+        except ServerFailed as error:
+            raise ServerFailed(f"MCP server {name} cannot be launched again: {error}.") from None
+
+    async def _terminate(self) -> None:
+        log.info("session %s: Terminate", self._key.session)
+        places = list(self._places.values())
+        self._places.clear()
+        for place in places:
+            await self._pool.release(place)

@@ -1,0 +1,185 @@
+"""The servers that run for a worker: launched at need, shared where they remember nothing."""
+
+import asyncio
+import importlib
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from everturn.errors import ServerFailed
+from everturn.mcp import ServerConfig, header_variable
+from everturn.session import SessionKey
+from everturn_activities.mcp.process import ServerProcess
+
+if TYPE_CHECKING:
+    from everturn_activities.mcp.sdk import Connection
+
+IDLE_SECONDS = 300.0
+"""How long a server that nobody holds is kept: the next session may want it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which server: of which workspace, under which name and settings, and, where it remembers
+    what a session did, of which session."""
+
+    workspace: str
+    name: str
+    config: ServerConfig
+    session: SessionKey | None = None
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        config = self.config.model_dump_json(include={"command", "args", "env", "url", "headers"})
+        session = self.session or ("", "")
+        return (self.workspace, self.name, config, *session)
+
+
+@dataclass
+class _Running:
+    place: Place
+    connection: "Connection"
+    holders: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+
+
+class Pool:
+    """`environ` has the values that servers are given by their variables' names; `hidden` is the
+    folder of our own data, which they do not see."""
+
+    def __init__(self, environ: Mapping[str, str], hidden: Path | None = None) -> None:
+        self._environ = environ
+        self._hidden = hidden
+        self._running: dict[tuple[str, ...], _Running] = {}
+        self._launching: dict[tuple[str, ...], asyncio.Task[Connection]] = {}
+        self._tending: asyncio.Task[None] | None = None
+
+    def is_running(self, place: Place) -> bool:
+        found = self._running.get(place.identity)
+        return found is not None and found.connection.running
+
+    async def connection(self, place: Place) -> "Connection":
+        """A connection to the server, launched where it does not run.
+
+        Raises ServerFailed, with the end of a sentence.
+        """
+        at = place.identity
+        found = self._running.get(at)
+        if found is not None and found.connection.running:
+            return found.connection
+        launching = self._launching.get(at)
+        if launching is None:
+            # A task of its own: who waits may be cancelled, and others wait too.
+            launching = self._launching[at] = asyncio.create_task(self._launch(place))
+            launching.add_done_callback(lambda _: self._launching.pop(at, None))
+        return await asyncio.shield(launching)
+
+    def hold(self, place: Place) -> None:
+        if (found := self._running.get(place.identity)) is not None:
+            found.holders += 1
+
+    async def release(self, place: Place) -> None:
+        """Let go of a server; one that is a session's own ends."""
+        found = self._running.get(place.identity)
+        if found is None:
+            return
+        found.holders -= 1
+        found.idle_since = time.monotonic()
+        if place.session is not None and found.holders <= 0:
+            await self._end(found)
+
+    async def close(self) -> None:
+        """End all servers, side by side."""
+        if self._tending is not None:
+            self._tending.cancel()
+            self._tending = None
+        for launching in list(self._launching.values()):
+            launching.cancel()
+        await asyncio.gather(*self._launching.values(), return_exceptions=True)
+        await asyncio.gather(*(self._end(one) for one in list(self._running.values())))
+
+    async def _launch(self, place: Place) -> "Connection":
+        before = self._running.get(place.identity)
+        if before is not None:
+            await before.connection.close()
+        try:
+            async with asyncio.timeout(place.config.launch_seconds):
+                connection = await self._opened(place)
+        except TimeoutError:
+            raise ServerFailed(
+                f"it was not ready within {place.config.launch_seconds:g} s"
+            ) from None
+        holders = before.holders if before is not None else 0
+        self._running[place.identity] = _Running(place, connection, holders)
+        if self._tending is None:
+            self._tending = asyncio.create_task(self._tend())
+        log.info("MCP server %s runs", place.name)
+        return connection
+
+    async def _opened(self, place: Place) -> "Connection":
+        # Imported late: the SDK takes a second, and most workers have no servers. Beside the
+        # event loop: on a busy machine that second is many, and heartbeats must go on.
+        sdk = await asyncio.to_thread(importlib.import_module, "everturn_activities.mcp.sdk")
+        config = place.config
+        if config.url is not None:
+            return await self._reached(sdk, config)
+        values = {name: self._value(variable) for name, variable in config.env.items()}
+        process = await ServerProcess.start(
+            config.identity, Path(place.workspace), values, self._hidden
+        )
+        connection: Connection = sdk.over_process(process, config.identity)
+        try:
+            await connection.open()
+        except BaseException as error:
+            await connection.close()
+            words = process.last_words()
+            if isinstance(error, ServerFailed) and words:
+                raise ServerFailed(f"{error}; its last words were: {words}") from None
+            raise
+        return connection
+
+    async def _reached(self, sdk: Any, config: ServerConfig) -> "Connection":
+        assert config.url is not None
+        headers = {}
+        for name, value in config.headers.items():
+            before, variable = header_variable(value)
+            headers[name] = before + self._value(variable)
+        connection: Connection = sdk.over_address(config.url, headers, config.reach)
+        try:
+            await connection.open()
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, ServerFailed):
+                raise ServerFailed(_without(headers.values(), str(error))) from None
+            raise
+        return connection
+
+    def _value(self, variable: str) -> str:
+        value = self._environ.get(variable)
+        if value is None:
+            raise ServerFailed(f"the variable {variable} is not set where the worker runs")
+        return value
+
+    async def _end(self, one: _Running) -> None:
+        self._running.pop(one.place.identity, None)
+        await one.connection.close()
+
+    async def _tend(self) -> None:
+        """End what nobody has held for long."""
+        while True:
+            await asyncio.sleep(IDLE_SECONDS / 4)
+            before = time.monotonic() - IDLE_SECONDS
+            for one in list(self._running.values()):
+                if one.holders <= 0 and one.idle_since < before:
+                    await self._end(one)
+
+
+def _without(secrets: Iterable[str], text: str) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "[...]")
+    return text

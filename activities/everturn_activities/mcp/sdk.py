@@ -1,0 +1,362 @@
+"""A connection to a server, by the official SDK. The one module that imports it.
+
+The SDK takes a second to import, so this module is imported where a server is first launched.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio
+import httpcore2
+import httpx2
+import pydantic_core
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_REQUEST,
+    REQUEST_TIMEOUT,
+    AudioContent,
+    EmbeddedResource,
+    ImageContent,
+    Implementation,
+    RequestParamsMeta,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    jsonrpc_message_adapter,
+)
+
+from everturn.errors import ServerFailed, ServerForgot, ServerLost, ToolFailed
+from everturn.hosts import Reach
+from everturn.mcp import Catalogue, Offer
+from everturn_activities.egress import addresses
+from everturn_activities.mcp.process import ServerProcess
+
+PAGES_MAX = 50
+CONNECT_SECONDS = 30.0
+KEY = "everturn/idempotency_key"
+"""Under this name of a call's `_meta` a server finds what is the same for its every attempt."""
+
+# What the SDK makes of a server that was started again and has no such session.
+_FORGOTTEN = "Session terminated"
+_CHANGED = "notifications/tools/list_changed"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server has answered to a call, as text."""
+
+    text: str
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt that a server has; `arguments` are the names of those it takes, in order."""
+
+    name: str
+    description: str
+    arguments: tuple[str, ...] = ()
+
+
+class Connection:
+    """A session with a server, which a task of its own holds open."""
+
+    def __init__(
+        self, transport: Any, identity: tuple[str, ...], ended: Callable[[], bool]
+    ) -> None:
+        self._client = Client(
+            transport,
+            client_info=Implementation(name="everturn", version="0"),
+            message_handler=self._hear,
+            cache=None,
+        )
+        self._identity = identity
+        self._ended = ended
+        self._catalogue: Catalogue | None = None
+        self._forgotten = False
+        self._leaving = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._held = asyncio.create_task(self._hold())
+
+    @property
+    def running(self) -> bool:
+        return not (self._held.done() or self._forgotten or self._ended())
+
+    async def open(self) -> None:
+        """Wait until both sides know each other. Raises ServerFailed where that does not happen."""
+        await asyncio.wait({self._opened, self._held}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._opened.done():
+            raise ServerFailed("it has ended before it said who it is")
+        self._opened.result()
+
+    async def close(self) -> None:
+        self._leaving.set()
+        if not self._opened.done():
+            self._held.cancel()
+        await asyncio.gather(self._held, return_exceptions=True)
+
+    async def _hold(self) -> None:
+        try:
+            async with self._client:
+                self._opened.set_result(None)
+                await self._leaving.wait()
+        except Exception as error:
+            if not self._opened.done():
+                self._opened.set_exception(ServerFailed(_plain(error)))
+                self._opened.exception()
+
+    async def _hear(self, message: object) -> None:
+        if getattr(message, "method", None) == _CHANGED:
+            self._catalogue = None
+
+    async def catalogue(self) -> Catalogue:
+        """What it offers, asked anew where it has said that this has changed."""
+        known = self._catalogue
+        if known is None:
+            offers = [
+                Offer(
+                    name=tool.name,
+                    description=tool.description or "",
+                    parameters=tool.input_schema,
+                    annotations=_plain_data(tool.annotations),
+                )
+                for tool in await self._all(lambda cursor: self._client.list_tools(cursor=cursor))
+            ]
+            about = self._client.server_info
+            known = Catalogue(
+                identity=self._identity,
+                version=about.version if about is not None else "",
+                offers=tuple(offers),
+            )
+            self._catalogue = known
+        return known
+
+    async def prompts(self) -> list[Prompt]:
+        found = await self._all(lambda cursor: self._client.list_prompts(cursor=cursor))
+        return [
+            Prompt(
+                prompt.name,
+                prompt.description or "",
+                tuple(argument.name for argument in prompt.arguments or ()),
+            )
+            for prompt in found
+        ]
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
+        """The text of a prompt's messages."""
+        with self._translated():
+            found = await self._client.get_prompt(name, dict(arguments))
+        return "\n\n".join(_shown(message.content) for message in found.messages)
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        key: str,
+        told: Callable[[str], None],
+    ) -> Answer:
+        """Call a tool. Raises ServerLost where the server was lost while it ran.
+
+        To cancel this tells the server that nobody waits any more.
+        """
+
+        async def moved(
+            progress: float, total: float | None = None, message: str | None = None
+        ) -> None:
+            done = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
+            told(f"{done} {message}\n" if message else f"{done}\n")
+
+        with self._translated():
+            try:
+                meta = cast("RequestParamsMeta", {KEY: key})
+                answer = await self._client.call_tool(
+                    tool, dict(arguments), progress_callback=moved, meta=meta
+                )
+            except RuntimeError as error:
+                raise ServerFailed(f"It has run, but its answer is not valid: {error}") from None
+        pieces = [_shown(content) for content in answer.content]
+        if not pieces and answer.structured_content is not None:
+            pieces = [_json(answer.structured_content)]
+        return Answer("\n".join(pieces), bool(answer.is_error))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The SDK's errors as ours."""
+        try:
+            yield
+        except MCPError as error:
+            code, said = error.error.code, error.error.message
+            if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+                raise ServerLost("The server has ended.") from None
+            if code == INVALID_REQUEST and said == _FORGOTTEN:
+                self._forgotten = True
+                raise ServerForgot("The server knows nothing of this connection.") from None
+            raise ServerFailed(_plain(error)) from None
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            raise ServerLost("The server has ended.") from None
+
+    async def _all(self, page: Callable[[str | None], Any]) -> list[Any]:
+        """The items of all pages of a list."""
+        found: list[Any] = []
+        cursor: str | None = None
+        with self._translated():
+            for _ in range(PAGES_MAX):
+                listed = await page(cursor)
+                for name in ("tools", "prompts", "resources"):
+                    found += getattr(listed, name, ())
+                cursor = listed.next_cursor
+                if cursor is None:
+                    break
+        return found
+
+
+def over_process(process: ServerProcess, identity: tuple[str, ...]) -> Connection:
+    """A connection that talks to `process`, which ends with it."""
+    return Connection(_over(process), identity, lambda: not process.running)
+
+
+def over_address(url: str, headers: Mapping[str, str], reach: Reach) -> Connection:
+    """A connection to `url`, which leads to what `reach` allows and nowhere else."""
+    return Connection(_at(url, headers, reach), (url,), lambda: False)
+
+
+@asynccontextmanager
+async def _at(url: str, headers: Mapping[str, str], reach: Reach) -> AsyncIterator[Any]:
+    """An address as a transport of the SDK's. Raises ServerFailed where it is not allowed."""
+    backend = _Checked(reach)
+    transport = httpx2.AsyncHTTPTransport(trust_env=False)
+    # Its own pool would look names up by itself.
+    await transport._pool.aclose()
+    transport._pool = httpcore2.AsyncConnectionPool(
+        ssl_context=httpx2.create_ssl_context(trust_env=False), network_backend=backend
+    )
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
+    client = httpx2.AsyncClient(
+        transport=transport, headers=dict(headers), timeout=timeout, trust_env=False
+    )
+    try:
+        async with client, streamable_http_client(url, http_client=client) as streams:
+            yield streams
+    except BaseException:
+        if backend.refused is not None:
+            raise ServerFailed(backend.refused) from None
+        raise
+
+
+class _Checked(httpcore2.AsyncNetworkBackend):
+    """Connects to the checked addresses of a host; TLS still asks for the host's certificate."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._inner = httpcore2.AnyIOBackend()
+        self.refused: str | None = None
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failed: Exception | None = None
+        try:
+            found = await addresses(self._reach, host, port)
+        except ToolFailed as error:
+            self.refused = str(error).rstrip(".")
+            raise httpcore2.ConnectError(self.refused) from None
+        for address in found:
+            try:
+                return await self._inner.connect_tcp(address, port, timeout, None, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                failed = error
+        raise failed or httpcore2.ConnectError("no address")
+
+
+@asynccontextmanager
+async def _over(process: ServerProcess) -> AsyncIterator[Any]:
+    """The process as a transport of the SDK's."""
+    told, heard = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    said, to_send = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read() -> None:
+        async with told:
+            async for line in process.lines():
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    continue  # Servers print what they should not; who waits for more, times out.
+                await told.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with to_send:
+            async for message in to_send:
+                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    await process.send(line.encode() + b"\n")
+                except OSError:
+                    await told.aclose()
+                    return
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_quietly, read)
+            group.start_soon(_quietly, write)
+            try:
+                yield heard, said
+            finally:
+                group.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await process.stop()
+            for stream in (told, heard, said, to_send):
+                await stream.aclose()
+
+
+async def _quietly(run: Callable[[], Any]) -> None:
+    # The other side may have left.
+    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+        await run()
+
+
+def _shown(content: Any) -> str:
+    """A piece of an answer as text; what is none is told of."""
+    match content:
+        case TextContent():
+            return content.text
+        case ImageContent() | AudioContent():
+            return f"[{content.mime_type}, {len(content.data) * 3 // 4} bytes, not shown]"
+        case ResourceLink():
+            return f"[resource {content.uri}: {content.name}]"
+        case EmbeddedResource():
+            resource = content.resource
+            if isinstance(resource, TextResourceContents):
+                return f"[resource {resource.uri}]\n{resource.text}"
+            return f"[resource {resource.uri}, not text]"
+    return f"[{getattr(content, 'type', 'something')}, not shown]"
+
+
+def _json(value: object) -> str:
+    return pydantic_core.to_json(value).decode()
+
+
+def _plain_data(model: Any) -> dict[str, Any]:
+    if model is None:
+        return {}
+    data: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return data
+
+
+def _plain(error: BaseException) -> str:
+    """What went wrong, as the end of a sentence."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    text = str(error).strip().rstrip(".")
+    return text[:300] or type(error).__name__

@@ -1,0 +1,88 @@
+"""A server of MCP on stdin and stdout, whose tools are what a file says when they are asked for.
+
+Run as `small_server.py FOLDER`: `tools.json` there has the tools, `log` takes what it receives, and
+a call of `wait` ends once `on` exists. It is plain Python, so that it starts at once.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.argv[1])
+_writing = threading.Lock()
+_count = 0
+
+
+def send(message: dict[str, Any]) -> None:
+    with _writing:
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.flush()
+
+
+def called(params: dict[str, Any]) -> str:
+    global _count
+    token = params.get("_meta", {}).get("progressToken")
+    match params["name"]:
+        case "die":
+            os._exit(1)
+        case "wait":
+            body = {"progressToken": token, "progress": 1, "total": 2, "message": "half"}
+            send({"method": "notifications/progress", "params": body})
+            while not (FOLDER / "on").exists():
+                time.sleep(0.02)
+            return "waited"
+        case "count":
+            _count += 1
+            return f"count {_count}"
+        case "secret":
+            return f"{os.environ.get('SECRET')} {os.environ.get('OTHER')}"
+        case "fail":
+            raise ValueError("it did not work")
+    return "said " + json.dumps(params.get("arguments", {}))
+
+
+def answer(message: dict[str, Any]) -> dict[str, Any]:
+    params = message.get("params") or {}
+    match message["method"]:
+        case "initialize":
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {"listChanged": True}, "prompts": {}},
+                "serverInfo": {"name": "small", "version": (FOLDER / "version").read_text()},
+            }
+        case "tools/list":
+            return {"tools": json.loads((FOLDER / "tools.json").read_text())}
+        case "prompts/list":
+            return {
+                "prompts": [
+                    {"name": "greet", "description": "Greets.", "arguments": [{"name": "who"}]}
+                ]
+            }
+        case "prompts/get":
+            text = f"Greet {params['arguments']['who']}."
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+        case "tools/call":
+            try:
+                return {"content": [{"type": "text", "text": called(params)}]}
+            except ValueError as error:
+                return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+    raise LookupError
+
+
+def serve(message: dict[str, Any]) -> None:
+    try:
+        send({"id": message["id"], "result": answer(message)})
+    except LookupError:
+        send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+
+
+for line in sys.stdin:
+    with (FOLDER / "log").open("a") as log:
+        log.write(line)
+    message = json.loads(line)
+    if "id" in message:
+        threading.Thread(target=serve, args=(message,), daemon=True).start()
