@@ -16,7 +16,7 @@ from everturn.mcp import PREFIX, Lifecycle, Server
 from everturn.memory import USER
 from everturn.messages import Frozen
 from everturn.profile import DEFAULT, Executors, History, Profile
-from everturn.tools import RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
+from everturn.tools import ASK_USER, RESPONSE, TOOL_TIMEOUT_SECONDS, Access, Effect
 
 KEY_VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 """Upper case only: a key that was put in place of its variable's name is refused."""
@@ -259,6 +259,11 @@ class ToolSpec(Frozen):
     requires_approval: bool = False
     untrusted: bool = False
 
+    @property
+    def is_question(self) -> bool:
+        """Whether a call of it is a question to a person."""
+        return self.source == "builtin" and (self.runs or self.name) == ASK_USER
+
 
 def answering(schema: dict[str, Any]) -> ToolSpec:
     """The tool by which an agent whose answer must fit `schema` gives it."""
@@ -338,9 +343,11 @@ class AgentSpec(Frozen):
         return AgentSpec.model_construct(**{**fields, **values})
 
     def asks_about(self, tool: ToolSpec) -> bool:
-        """Whether a person decides before a call of the tool runs. To answer needs no leave."""
+        """Whether a person is asked before a call of the tool ends. To answer needs no leave."""
         if tool.name == RESPONSE or tool.source == "answer":
             return False
+        if tool.is_question:
+            return True
         names = {tool.name, tool.runs or tool.name}
         if any(self.agent.approvals.name(name) for name in names):
             return True

@@ -1,4 +1,4 @@
-"""Approvals: which tool calls a person decides about, and what the person may say."""
+"""Approvals: which tool calls a person decides about, and what is said to them and to questions."""
 
 import hashlib
 import json
@@ -10,8 +10,12 @@ from pydantic import Field, model_validator
 
 from everturn.messages import Frozen
 
-Decision = Literal["approve", "grant", "deny"]
-ApprovalState = Literal["open", "approved", "denied", "expired", "closed"]
+Decision = Literal["approve", "grant", "deny", "answer"]
+ApprovalState = Literal["open", "approved", "denied", "answered", "expired", "closed"]
+AskKind = Literal["approval", "question"]
+"""Whether a call may run, or what a person says to a question."""
+
+ANSWER_CHARACTERS = 50_000
 
 # What could end one command and begin another, or a line. A pattern's `*` stops at each.
 _WILD = r"[^\x00-\x1f\x7f;&|`$<>(){}\\]*"
@@ -36,12 +40,14 @@ class Approvals(Frozen):
 
 
 class ToolVerdict(Frozen):
-    """What a person says to a question about a tool call.
+    """What a person says to a question, or to one about a tool call.
 
     `digest` is that of the call as it was shown: a verdict on any other is refused.
     `arguments` are run in place of the model's. A grant also lets later calls of the tool in
     the session pass, whose arguments fit `pattern`: a text for each argument that matters, in
     which `*` stands for any characters on one line but those that a shell reads as its own.
+    An `answer` is a text, or the `content` that a question with a schema asks for; a call is
+    never approved by one.
     """
 
     approval: int = Field(ge=1)
@@ -50,9 +56,18 @@ class ToolVerdict(Frozen):
     arguments: dict[str, Any] | None = None
     pattern: dict[str, str] | None = None
     reason: str = Field(default="", max_length=2000)
+    answer: str | None = Field(default=None, min_length=1, max_length=ANSWER_CHARACTERS)
+    content: dict[str, Any] | None = None
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> "ToolVerdict":
+        says = self.answer is not None or self.content is not None
+        if says != (self.verdict == "answer"):
+            raise ValueError("an answer, and nothing else, has a text or a content")
+        if says:
+            if self.arguments is not None or self.pattern is not None:
+                raise ValueError("an answer names no arguments and no pattern")
+            return self
         if self.verdict == "deny" and (self.arguments is not None or self.pattern is not None):
             raise ValueError("a denial names no arguments and no pattern")
         if self.verdict != "deny" and self.digest is None:

@@ -23,7 +23,8 @@ EventType = Literal[
     "cancel_accepted",  # target
     "budget_asked",  # approval, budget, unit, limit, spent, text: the turn waits for a person
     "budget_answered",  # approval, verdict, text, too_late
-    "approval_asked",  # approval, call_id, index, name, arguments, preview, digest, expires_at
+    # approval, kind, call_id, index, name, arguments, preview, digest, expires_at
+    "approval_asked",
     "approval_answered",  # approval, verdict, state, text, too_late
     # moment, hook, call_id, index, name, exit_code, blocked, text, duration_seconds
     "hook_finished",

@@ -243,12 +243,12 @@ class RunTools:
 @dataclass(frozen=True)
 class Approved:
     """Where a step's questions stand: how many are `waiting` for a person, the next to expire
-    after `wait_seconds` (None: never), which calls were `denied`, and whether that `ends` the
-    turn."""
+    after `wait_seconds` (None: never), which calls are `answered` and do not run, and whether a
+    denial `ends` the turn."""
 
     waiting: int
     wait_seconds: float | None = None
-    denied: list[int] = field(default_factory=list)
+    answered: list[int] = field(default_factory=list)
     ends: bool = False
 
 

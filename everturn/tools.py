@@ -31,6 +31,8 @@ Access = Literal["full", "read-only", "search-only"]
 TOOL_TIMEOUT_SECONDS = 120.0
 RESPONSE = "response"
 """A tool of this name answers the user: the turn ends with what it returns (E27)."""
+ASK_USER = "ask_user"
+"""The built-in tool of this name never runs: what a person answers is its result."""
 
 DELEGATE = "delegate"
 """The tool by which a turn hands work to an executor."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from everturn.approvals import ApprovalState, Decision
+from everturn.approvals import ApprovalState, AskKind, Decision
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
 from everturn.folders import FolderKind
@@ -80,7 +80,8 @@ class ApprovalView(Frozen):
     """A tool call that a person decides about: what would run, and what it would do.
 
     `preview` is the tool's own, None where it has none. `digest` is to be named by who
-    approves. Times are in seconds since 1970.
+    approves. Where it is a question, that stands in `arguments` as `question`, with `choices`
+    to choose from, and an answer must fit `answer_schema`. Times are in seconds since 1970.
     """
 
     session: str
@@ -93,8 +94,18 @@ class ApprovalView(Frozen):
     digest: str
     state: ApprovalState
     reason: str = ""
+    kind: AskKind = "approval"
+    answer_schema: dict[str, Any] | None = None
     created_at: float
     expires_at: float | None = None
+
+    @property
+    def question(self) -> str:
+        return str(self.arguments.get("question", ""))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        return tuple(map(str, self.arguments.get("choices") or ()))
 
 
 class ApprovalPage(Frozen):
@@ -112,6 +123,8 @@ class AnswerApproval(Frozen):
     arguments: dict[str, Any] | None = None
     pattern: dict[str, str] | None = None
     reason: str = ""
+    answer: str | None = None
+    content: dict[str, Any] | None = None
     id: str | None = None
 
 

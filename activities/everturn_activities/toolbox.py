@@ -196,6 +196,18 @@ def fits(text: str, schema: dict[str, Any]) -> bool:
         return False
 
 
+def misfit(content: Any, schema: dict[str, Any]) -> str | None:
+    """How `content` does not fit `schema`, in a sentence; None where it does."""
+    try:
+        error = best_match(_validator(json.dumps(schema)).iter_errors(content))
+    except (SchemaError, Unresolvable, re.error, RecursionError) as broken:
+        return f"its schema is broken: {_shortened(str(broken))}"
+    if error is None:
+        return None
+    path = ".".join(map(str, error.absolute_path))
+    return f"{f'{path}: ' if path else ''}{_shortened(error.message)}."
+
+
 def broken_schema(schema: dict[str, Any]) -> str | None:
     """What is wrong with a schema, or None."""
     try:

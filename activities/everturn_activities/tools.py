@@ -144,7 +144,12 @@ class ToolActivities:
                 if self.refusal(spec, call) is not None:
                     passed.append(call.index)
                 else:
-                    questions.append(Question(call, await self._preview(request, key, spec, call)))
+                    described = spec.tool(call.name)
+                    if described is not None and described.is_question:
+                        questions.append(Question(call, None, "question"))
+                        continue
+                    preview = await self._preview(request, key, spec, call)
+                    questions.append(Question(call, preview))
             return await self._store.ask_approvals(request, questions, passed)
 
     @activity.defn

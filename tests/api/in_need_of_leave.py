@@ -6,10 +6,11 @@ from typing import Any
 from by_hand import Runtime
 
 from everturn.agents import Agent, AgentSpec, ToolSpec
-from everturn.approvals import Approvals
+from everturn.approvals import Approvals, AskKind
 from everturn.errors import UnknownSession
 from everturn.messages import AssistantMessage, ToolCall, user_text
 from everturn.session import RunTools, SessionKey, StepHead, ToolHead, TurnHead
+from everturn.tools import ASK_USER
 from everturn.views import ApprovalView
 from everturn_activities.gateways import Usage
 from everturn_activities.store import Inbound, Question, SessionSettings
@@ -50,10 +51,9 @@ async def asks(
     """A turn whose first reply calls `write` with each of these arguments, and waits."""
     head = await runtime.begin(session, spec)
     context, attempt = await runtime.begin_step(head)
-    made = tuple(
-        ToolCall(id=f"c{n}", name="write", arguments=given) for n, given in enumerate(calls)
-    )
-    heads = [ToolHead(n, "write", "queued", 1.0, asks=True) for n in range(len(calls))]
+    name = spec.tools[0].name
+    made = tuple(ToolCall(id=f"c{n}", name=name, arguments=given) for n, given in enumerate(calls))
+    heads = [ToolHead(n, name, "queued", 1.0, asks=True) for n in range(len(calls))]
     await runtime.store.complete_model_call(
         context,
         attempt,
@@ -64,14 +64,32 @@ async def asks(
         StepHead(1, "tool_use", heads),
         [],
     )
-    return await ask(runtime, head, preview)
+    kind: AskKind = "question" if name == ASK_USER else "approval"
+    return await ask(runtime, head, preview, kind)
 
 
-async def ask(runtime: Runtime, head: TurnHead, preview: str | None = None) -> list[ApprovalView]:
+ASKING = SPEC.model_copy(
+    update={"agent": Agent(), "tools": (ToolSpec(name=ASK_USER, description="", parameters={}),)}
+)
+
+
+async def question(runtime: Runtime, text: str, *choices: str) -> ApprovalView:
+    """A turn that asks its user, and waits."""
+    given = {"question": text, "choices": list(choices)}
+    (asked,) = await asks(runtime, given, spec=ASKING)
+    return asked
+
+
+async def ask(
+    runtime: Runtime,
+    head: TurnHead,
+    preview: str | None = None,
+    kind: AskKind = "approval",
+) -> list[ApprovalView]:
     """What the turn's worker does about the calls of its first step that need leave."""
     request = RunTools("default", head.session, head.turn, 1, head.epoch, [])
     stored = await runtime.store.tool_calls(SessionKey("default", head.session), head.turn, 1)
-    waiting = [Question(call, preview) for call in stored if call.asks]
+    waiting = [Question(call, preview, kind) for call in stored if call.asks]
     await runtime.store.ask_approvals(request, waiting, [])
     return await runtime.store.approvals("default", head.session)
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from by_hand import WORKER, Runtime
-from in_need_of_leave import ENDING, ask, asks, sent
+from in_need_of_leave import ENDING, ask, asks, question, sent
 from temporalio.testing import ActivityEnvironment
 
 from everturn.approvals import ToolVerdict
@@ -51,6 +51,26 @@ async def test_another_call_than_the_one_that_was_shown_is_not_approved(
     with pytest.raises(UnknownSession):
         await client.approvals("nowhere")
     assert len(await client.approvals("s")) == 1
+
+
+async def test_a_question_is_read_and_answered_once(client: Client, runtime: Runtime) -> None:
+    await sent(runtime)
+    await question(runtime, "Which colour?", "red", "blue")
+    (asked,) = await client.approvals()
+    assert (asked.kind, asked.question, asked.choices) == (
+        "question",
+        "Which colour?",
+        ("red", "blue"),
+    )
+    woken = len(runtime.waker.woken)
+    said = ToolVerdict(approval=1, verdict="answer", answer="green")
+    assert (await client.answer_approval("s", said)).status == "accepted"
+    assert len(runtime.waker.woken) == woken + 1
+    late = await client.answer_approval("s", ToolVerdict(approval=1, verdict="deny"))
+    assert (late.status, late.note) == ("too_late", "Approval 1 was answered before.")
+    (call,) = await runtime.store.tool_calls(KEY, 1, 1)
+    assert call.result is not None
+    assert (call.result.text, call.result.failed) == ("The user answers:\ngreen", False)
 
 
 async def test_a_call_is_asked_about_once_however_often_its_worker_begins_again(
@@ -118,6 +138,9 @@ async def test_a_turn_that_lost_its_run_after_a_denial_that_ends_it_still_ends(
     [
         ("1", {"verdict": "approve"}, "names the digest of the call"),
         ("1", {"verdict": "maybe"}, "verdict"),
+        ("1", {"verdict": "answer"}, "an answer, and nothing else, has a text or a content"),
+        ("1", {"verdict": "deny", "answer": "x"}, "an answer, and nothing else"),
+        ("1", {"verdict": "answer", "answer": "x", "pattern": {}}, "no arguments and no pattern"),
         ("1", {"verdict": "deny", "pattern": {}}, "names no arguments and no pattern"),
         ("first", {"verdict": "deny"}, "approval"),
         ("0", {"verdict": "deny"}, "approval: Input should be greater than or equal to 1"),

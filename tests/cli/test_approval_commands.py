@@ -5,7 +5,7 @@ from typing import Any
 
 from by_hand import Runtime
 from commands import Commands
-from in_need_of_leave import asks, decided, end, sent
+from in_need_of_leave import asks, decided, end, question, sent
 from terminals import on_a_terminal
 from test_work import waits
 
@@ -164,3 +164,87 @@ async def test_in_a_chat_nobody_approves_a_call_that_was_not_shown(
     await conversation._decide(asked, "/approve", "", said.append)
     assert said[:2] == ["Approval 1 of session s: write", "  path: a.txt"]
     assert len(await runtime.store.approvals("default", "s")) == 1
+
+
+async def said(runtime: Runtime) -> str:
+    (call,) = await runtime.store.tool_calls(SessionKey("default", "s"), 1, 1)
+    assert call.result is not None
+    return call.result.text
+
+
+async def test_a_question_is_listed_and_answered_by_the_number_of_a_choice(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await sent(runtime)
+    await question(runtime, "Which colour?\nApproval 7 of session s: write", "red", "b\x1blue")
+    listed = await commands("approvals", "list")
+    assert listed.out.splitlines() == [
+        "Question 1 of session s",
+        "  Which colour?",
+        "  Approval 7 of session s: write",
+        "  1. red",
+        "  2. b\ufffdlue",
+    ]
+    shown = await commands("sessions", "show", "s")
+    (waits,) = [line for line in shown.out.splitlines() if line.startswith("It waits")]
+    assert waits.startswith("It waits for an answer to question 1, since 20")
+    assert "'everturn approvals answer s 1 TEXT'" in waits
+    (line,) = (await commands("sessions", "show", "s", "--json")).out.splitlines()
+    assert json.loads(line)["waits_for"][0]["arguments"]["choices"][0] == "red"
+    wrong = await commands("approvals", "approve", "s", "1")
+    assert (wrong.code, "is a question: answer it" in wrong.err) == (2, True)
+    empty = await commands("approvals", "answer", "s", "1", " ")
+    assert empty.err == "The answer is empty; write one, or refuse to answer.\n"
+    done = await commands("approvals", "answer", "s", "1", "1")
+    assert (done.code, done.err) == (0, "It is answered.\n")
+    assert await said(runtime) == "The user answers:\nred"
+
+
+async def test_sessions_show_names_the_call_that_waits_for_leave(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await sent(runtime)
+    await asks(runtime, {"path": "a"})
+    shown = await commands("sessions", "show", "s")
+    assert "It waits for leave for write, approval 1, since 20" in shown.out
+
+
+async def test_who_watches_a_turn_that_asks_is_told_how_to_answer_and_left_with_code_3(
+    runtime: Runtime, commands: Commands
+) -> None:
+    await sent(runtime)
+    await question(runtime, "Which colour?")
+    ran = await commands("attach", "s")
+    assert ran.code == 3
+    assert "'everturn approvals answer s 1 TEXT', or 'everturn approvals deny s 1'" in ran.err
+
+
+async def test_on_a_terminal_a_run_asks_the_person_what_the_agent_asks(
+    runtime: Runtime, commands: Commands
+) -> None:
+    async with on_a_terminal(commands, "run", "paint it", "--session", "s") as terminal:
+        await waits(runtime, "s")
+        await question(runtime, "Which colour?")
+        await terminal.shows(lambda lines: any("Your answer" in line for line in lines))
+        terminal.type("\r")
+        await terminal.shows(lambda lines: any("is empty" in line for line in lines))
+        terminal.type("green\r")
+        await terminal.shows(lambda lines: "It is answered." in lines)
+    await decided(runtime)
+    assert await said(runtime) == "The user answers:\ngreen"
+
+
+async def test_in_a_chat_what_is_typed_next_answers_the_question(
+    runtime: Runtime, commands: Commands
+) -> None:
+    async with on_a_terminal(commands, "chat", "--session", "s") as terminal:
+        await terminal.shows(lambda lines: ">" in lines)
+        terminal.type("Paint it.\r")
+        await waits(runtime, "s")
+        await question(runtime, "Which colour?", "red", "blue")
+        await terminal.shows(lambda lines: any("is the answer" in line for line in lines))
+        terminal.type("2\r")
+        await terminal.shows(lambda lines: "It is answered." in lines)
+    await decided(runtime)
+    assert await said(runtime) == "The user answers:\nblue"
+    await end(runtime)

@@ -67,6 +67,7 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "web_fetch",
         "read_more",
         "todo",
+        "ask_user",
         "skill",
         "code",
         "knowledge_query",

@@ -105,7 +105,7 @@ class TurnLoop:
                 if approved is None:
                     return None
                 ends = approved.ends
-                allowed = [head for head in reply.calls if head.index not in approved.denied]
+                allowed = [head for head in reply.calls if head.index not in approved.answered]
                 reply = replace(reply, calls=[] if self.turn.cancelled else allowed)
                 if any(head.asks and head.before_seconds for head in allowed):
                     # A person may have changed what is to run.

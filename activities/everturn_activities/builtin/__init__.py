@@ -1,6 +1,7 @@
 """The tools that every workspace has."""
 
 from everturn.tools import Tool
+from everturn_activities.builtin.ask import ask_user
 from everturn_activities.builtin.code import code
 from everturn_activities.builtin.code_execution import code_execution
 from everturn_activities.builtin.command import run_command
@@ -20,8 +21,8 @@ def builtins() -> dict[str, Tool]:
     """The built-in tools by name, in the order in which a model is told of them."""
     tools = (
         *(read_file, list_files, glob, grep, write_file, edit_file),
-        *(run_command, code_execution, web_fetch, search_web, read_more, todo, skill, code),
-        *(knowledge_query, delegate),
+        *(run_command, code_execution, web_fetch, search_web, read_more, todo, ask_user, skill),
+        *(code, knowledge_query, delegate),
         *_OF_MEMORY,
     )
     return {tool.name: tool for tool in tools}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from everturn.agents import AgentSpec
-from everturn.approvals import ToolVerdict
+from everturn.approvals import ApprovalState, AskKind, ToolVerdict
 from everturn.budgets import Budget, BudgetVerdict, Scope
 from everturn.context.compaction import Plan
 from everturn.context.conversation import Conversation
@@ -304,6 +304,33 @@ class Question:
 
     call: StoredCall
     preview: str | None = None
+    kind: AskKind = "approval"
+
+
+@dataclass(frozen=True)
+class AskPerson:
+    """A question of a call that runs, `name`'s: its `part`-th, from 1. A `schema`, of an object,
+    says what an answer must fit."""
+
+    turn: int
+    step: int
+    index: int
+    part: int
+    name: str
+    question: str
+    schema: dict[str, Any] | None = None
+    expires_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a question stands: what was said, as `text`, or as `content` where it has a schema; or
+    the `reason` why nobody answers."""
+
+    state: ApprovalState
+    text: str | None = None
+    content: dict[str, Any] | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -604,6 +631,12 @@ class Store(Protocol):
     async def approvals(self, tenant: str, session: str | None) -> list[ApprovalView]:
         """The questions about tool calls that wait for a person, newest first."""
         ...
+
+    async def ask_person(self, key: SessionKey, asked: AskPerson) -> int:
+        """Ask a person for a call that runs; the number of the question, the same each time."""
+        ...
+
+    async def answer_of(self, key: SessionKey, approval: int) -> Answer: ...
 
     # The journal of hooks.
     async def begin_hook(

@@ -12,14 +12,11 @@ from everturn.errors import UsageError
 from everturn.events import Draft
 from everturn.session import Approved, RunTools, SessionKey
 from everturn.views import ApprovalView
-from everturn_activities.store import Question, asks, grants, schema, tool_journal
+from everturn_activities.store import Question, asks, grants, questions, schema, tool_journal
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
 from everturn_activities.toolbox import wrong_arguments
-
-PREVIEW_CHARACTERS = 4_000
-"""Of what is told as an event; the whole stands in the question."""
 
 _q = schema.approvals
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
@@ -29,6 +26,7 @@ _OF_STEP = Statement(
         _q.c.sid == _sid,
         _q.c.turn == sa.bindparam("of_turn"),
         _q.c.step == sa.bindparam("of_step"),
+        _q.c.part == 0,
     )
     .order_by(_q.c.idx)
 )
@@ -38,6 +36,7 @@ _DENIED = Statement(
     .where(
         _q.c.sid == _sid,
         _q.c.turn == sa.bindparam("of_turn"),
+        _q.c.kind == "approval",
         sa.or_(_q.c.state == "denied", _q.c.state == "expired"),
     )
     .order_by(_q.c.n)
@@ -46,7 +45,7 @@ _OPEN = Statement(sa.select(_q).where(_q.c.sid == _sid, _q.c.state == "open").or
 _ANSWER = Statement(
     sa.update(_q)
     .where(_q.c.sid == _sid, _q.c.n == sa.bindparam("of_n"))
-    .values({name: sa.bindparam(name) for name in ("state", "reason", "answered_at")})
+    .values({name: sa.bindparam(name) for name in ("state", "reason", "answer", "answered_at")})
 )
 _CLOSE = Statement(
     sa.update(_q)
@@ -113,7 +112,7 @@ def answer(session: LockedSession, row: dict[str, Any], verdict: ToolVerdict) ->
     if asked.state == "open" and asked.turn == session.open_turn:
         expired = asked.expires_at is not None and asked.expires_at <= session.tx.now
         if session.cancel_turn != asked.turn and not expired:
-            _decide(session, asked, verdict)
+            (_decide if asked.kind == "approval" else _take)(session, asked, verdict)
             row["state"] = "consumed"
             return
     row["state"] = "too_late"
@@ -124,12 +123,34 @@ _WAS = {
     "open": "is of a call that waits no more",
     "approved": "was approved before",
     "denied": "was denied before",
+    "answered": "was answered before",
     "expired": "expired before",
     "closed": "was closed with its turn",
 }
 
 
+def _take(session: LockedSession, asked: Any, verdict: ToolVerdict) -> None:
+    """Take a person's answer to a question, or that there is none."""
+    if verdict.verdict == "deny":
+        _deny(session, asked, "denied", verdict.reason)
+        return
+    answer = questions.answered_with(session, asked, verdict)
+    if verdict.digest not in (None, asked.digest):
+        raise UsageError(
+            f"Question {asked.n} of session {session.key.session!r} is another than the one that"
+            " this answer names; look at it again with 'everturn approvals list'."
+        )
+    _close(session, asked, "answered", "", answer)
+    if asked.part == 0:
+        questions.reply(session, asked, answer)
+
+
 def _decide(session: LockedSession, asked: Any, verdict: ToolVerdict) -> None:
+    if verdict.verdict == "answer":
+        raise UsageError(
+            f"Approval {asked.n} of session {session.key.session!r} asks whether a call may run;"
+            " approve or deny it: no text answers that."
+        )
     if verdict.verdict == "deny":
         _deny(session, asked, "denied", verdict.reason)
         return
@@ -171,8 +192,13 @@ def _replace(session: LockedSession, asked: Any, arguments: dict[str, Any]) -> N
 def answered(sender_id: str, row: dict[str, Any], verdict: ToolVerdict) -> Draft:
     """What watchers are told of a verdict."""
     too_late = row["state"] == "too_late"
-    said = {"approve": "approved", "grant": "granted for the session", "deny": "denied"}
-    text = f"Call {verdict.approval} is {said[verdict.verdict]}."
+    said = {
+        "approve": "approved",
+        "grant": "granted for the session",
+        "deny": "denied",
+        "answer": "answered",
+    }
+    text = f"Approval {verdict.approval} is {said[verdict.verdict]}."
     return Draft(
         id=f"approval/answer/{sender_id}",
         type="approval_answered",
@@ -226,6 +252,8 @@ def open_of(connection: sa.Connection, tenant: str, session: str | None) -> list
             digest=row.digest,
             state=row.state,
             reason=row.reason,
+            kind=row.kind,
+            answer_schema=None if row.schema is None else json.loads(row.schema),
             created_at=row.created_at,
             expires_at=row.expires_at,
         )
@@ -243,14 +271,14 @@ def _stand(session: LockedSession, turn: int, step: int, spec: AgentSpec) -> App
     for row in _rows(session, turn, step):
         if row.state == "open" and row.expires_at is not None and row.expires_at <= now:
             _deny(session, row, "expired", "")
-            session.tell(_expired(row))
+            session.tell(questions.expired(row))
     rows = _rows(session, turn, step)
     due = [row.expires_at - now for row in rows if row.state == "open" and row.expires_at]
-    denied = [row.idx for row in rows if row.state in ("denied", "expired")]
+    denied = [row for row in rows if row.state in ("denied", "expired") and row.kind == "approval"]
     return Approved(
         waiting=sum(row.state == "open" for row in rows),
         wait_seconds=max(min(due), 0.05) if due else None,
-        denied=denied,
+        answered=[row.idx for row in rows if row.state in ("denied", "expired", "answered")],
         ends=bool(denied) and spec.agent.approvals.on_denial == "end",
     )
 
@@ -266,6 +294,7 @@ def _ask(session: LockedSession, turn: int, step: int, spec: AgentSpec, question
         "turn": turn,
         "step": step,
         "idx": call.index,
+        "kind": question.kind,
         "name": call.name,
         "arguments": arguments,
         "digest": digest_of(call.name, call.arguments),
@@ -275,56 +304,28 @@ def _ask(session: LockedSession, turn: int, step: int, spec: AgentSpec, question
         "expires_at": expires_at,
     }
     _INSERT.run(session.tx.connection, row)
-    session.tell(
-        Draft(
-            id=f"approval/{n}/asked",
-            type="approval_asked",
-            turn=turn,
-            step=step,
-            body={
-                "approval": n,
-                "call_id": call.call_id,
-                "index": call.index,
-                "name": call.name,
-                "arguments": _short(arguments),
-                "preview": None if question.preview is None else _short(question.preview),
-                "digest": row["digest"],
-                "expires_at": expires_at,
-            },
-        )
-    )
+    session.tell(questions.asked_of(row, call.call_id))
 
 
 def _deny(session: LockedSession, asked: Any, state: str, reason: str) -> None:
     """Answer the call in place of its tool."""
     _close(session, asked, state, reason)
-    text = _said(asked, state, reason)
-    tool_journal.answer_call(session, asked.turn, asked.step, asked.idx, text)
+    if asked.part == 0:
+        text = _said(asked, state, reason)
+        tool_journal.answer_call(session, asked.turn, asked.step, asked.idx, text)
 
 
-def _close(session: LockedSession, asked: Any, state: str, reason: str) -> None:
-    at = {"of_sid": session.sid, "of_n": asked.n}
-    now = session.tx.now
-    _ANSWER.run(session.tx.connection, {**at, "state": state, "reason": reason, "answered_at": now})
-
-
-def _expired(asked: Any) -> Draft:
-    return Draft(
-        id=f"approval/{asked.n}/expired",
-        type="approval_answered",
-        turn=asked.turn,
-        step=asked.step,
-        body={
-            "approval": asked.n,
-            "verdict": "expire",
-            "text": f"Call {asked.n} was decided by nobody in time, and counts as denied.",
-            "too_late": False,
-        },
-    )
+def _close(
+    session: LockedSession, asked: Any, state: str, reason: str, answer: str | None = None
+) -> None:
+    at = {"of_sid": session.sid, "of_n": asked.n, "answered_at": session.tx.now}
+    _ANSWER.run(session.tx.connection, {**at, "state": state, "reason": reason, "answer": answer})
 
 
 def _said(asked: Any, state: str, reason: str) -> str:
     """What the model reads in place of a result."""
+    if asked.kind == "question":
+        return questions.unanswered(state, reason)
     if state == "expired":
         return "The call did not run: it needs a person's leave, and nobody decided in time."
     because = f": {reason.rstrip('.')}." if reason.strip() else "."
@@ -334,7 +335,3 @@ def _said(asked: Any, state: str, reason: str) -> str:
 def _text(asked: Any) -> str:
     said = _said(asked, asked.state, asked.reason)
     return f"{asked.name}: {said[0].lower()}{said[1:]}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"

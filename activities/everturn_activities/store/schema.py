@@ -535,8 +535,8 @@ budget_asks = sa.Table(
     sa.Index(None, "account", "state"),
 )
 
-# What a person was asked about a tool call, as it was shown, and the answer. Their numbers and
-# those of `budget_asks` are one sequence.
+# What a person was asked about a tool call, as it was shown, or by one, and the answer. Their
+# numbers and those of `budget_asks` are one sequence.
 approvals = sa.Table(
     "approvals",
     metadata,
@@ -544,16 +544,23 @@ approvals = sa.Table(
     sa.Column("turn", sa.Integer, nullable=False),
     sa.Column("step", sa.Integer, nullable=False),
     sa.Column("idx", sa.Integer, nullable=False),
+    # 0 is about the call itself; a call that runs numbers its questions from 1.
+    sa.Column("part", sa.Integer, nullable=False, default=0),
+    sa.Column("kind", sa.Text, nullable=False, default="approval"),  # approval, question
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("arguments", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("preview", sa.Text),
-    sa.Column("state", sa.Text, nullable=False),  # open, approved, denied, expired, closed
+    # The JSON schema that an answer must fit, if it is to be more than a text.
+    sa.Column("schema", sa.Text),
+    # open, approved, denied, answered, expired, closed
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("answer", sa.Text),
     sa.Column("reason", sa.Text, nullable=False, default=""),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.Column("expires_at", sa.Double),
     sa.Column("answered_at", sa.Double),
-    sa.UniqueConstraint("sid", "turn", "step", "idx"),
+    sa.UniqueConstraint("sid", "turn", "step", "idx", "part"),
     sa.Index(None, "state"),
 )
 

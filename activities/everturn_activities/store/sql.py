@@ -58,6 +58,8 @@ from everturn_activities.store import (
     EVERY,
     Accepted,
     AfterFailure,
+    Answer,
+    AskPerson,
     Assignment,
     Blocked,
     Caller,
@@ -99,6 +101,7 @@ from everturn_activities.store import (
     imports,
     inbox,
     model_journal,
+    questions,
     reads,
     schema,
     served,
@@ -620,6 +623,18 @@ class SqlStore:
         return await self._database.read(
             lambda connection: approvals.open_of(connection, tenant, session)
         )
+
+    async def ask_person(self, key: SessionKey, asked: AskPerson) -> int:
+        return await self._database.write(lambda tx: questions.ask(tx, key, asked))
+
+    async def answer_of(self, key: SessionKey, approval: int) -> Answer:
+        now = self._database.now()
+        found = await self._database.read(
+            lambda connection: questions.answer_of(connection, key, approval, now)
+        )
+        if found.state == "expired":
+            await self._database.write(lambda tx: questions.expire(tx, key, approval))
+        return found
 
     async def begin_hook(
         self,

@@ -1,4 +1,4 @@
-"""Approvals: approvals list, approve, deny."""
+"""Approvals: approvals list, approve, deny, answer."""
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -24,13 +24,14 @@ MaybeNumber = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     approvals = typer.Typer(
-        help="Decide about tool calls that wait for a person's leave.",
+        help="Decide about tool calls that wait for a person's leave, and answer questions.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )
     approvals.command("list")(list_approvals)
     approvals.command("approve")(approve)
     approvals.command("deny")(deny)
+    approvals.command("answer")(answer)
     app.add_typer(approvals, name="approvals")
 
 
@@ -95,10 +96,26 @@ def deny(
     port: options.Port = None,
     home: options.Home = None,
 ) -> None:
-    """Keep a call from running."""
+    """Keep a call from running, or refuse to answer."""
     from everturn_workers.cli.deciding import verdict_from
 
     _decide(session, approval, port, home, lambda one: verdict_from(one, "deny", reason=reason))
+
+
+def answer(
+    session: options.SessionName,
+    approval: Number,
+    text: Annotated[
+        str,
+        typer.Argument(help="What the agent is told, a choice by its number, or JSON where asked."),
+    ],
+    port: options.Port = None,
+    home: options.Home = None,
+) -> None:
+    """Answer what an agent asks."""
+    from everturn_workers.cli.deciding import answer_to
+
+    _decide(session, approval, port, home, lambda one: answer_to(one, text))
 
 
 def _decide(
@@ -111,8 +128,9 @@ def _decide(
     from everturn_workers.cli.deciding import chosen, told
 
     async def done(client: "Client") -> str:
-        verdict = verdict_on(chosen(await client.approvals(session), approval, session))
-        return told(await client.answer_approval(session, verdict), verdict)
+        asked = chosen(await client.approvals(session), approval, session)
+        verdict = verdict_on(asked)
+        return told(await client.answer_approval(session, verdict), verdict, asked)
 
     typer.echo(_asked(done, port, home), err=True)
 

@@ -18,7 +18,7 @@ from everturn.inputs import checked_text
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
 from everturn_workers.cli.completing import Names
-from everturn_workers.cli.deciding import chosen, lines, told, verdict_from
+from everturn_workers.cli.deciding import answer_to, chosen, lines, told, verdict_from
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -29,8 +29,9 @@ HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
     " what it said. /NAME ARGUMENTS asks for a skill, @AGENT TEXT another agent; Tab completes"
-    " them. /approve, /always and /deny REASON answer a call that waits for leave, /raise LIMIT and"
-    " /deny what the turn asks about its budget. /cancel ends the turn, /quit the chat;"
+    " them. /approve, /always and /deny REASON answer a call that waits for leave, /answer TEXT"
+    " what the agent asks, /raise LIMIT and /deny what the turn asks about its budget. /cancel ends"
+    " the turn, /quit the chat;"
     " Ctrl-C leaves the turn working."
 )
 _COMMANDS = {
@@ -39,6 +40,7 @@ _COMMANDS = {
     "/rollback": "as if the turn had not been",
     "/approve": "let the call that waits run",
     "/always": "and every such call of the session",
+    "/answer": "tell the agent what it asks",
     "/raise": "raise the budget asked about",
     "/deny": "refuse the call, or end the turn for its budget",
     "/cancel": "end the turn",
@@ -145,8 +147,10 @@ class _Conversation:
                 say("No turn is open.")
             return
         command, _, rest = text.partition(" ")
-        if command in ("/approve", "/always", "/deny", "/raise"):
+        if command in ("/approve", "/always", "/deny", "/raise", "/answer"):
             await self._answer(command, rest.strip(), say)
+        elif not text.startswith("/") and text and (asked := await self._question()) is not None:
+            await self._decide(asked, "/answer", text, say)
         elif command in _MODES and rest:
             await self._send(rest.strip(), _MODES[command], say)
         elif text == "/help":
@@ -175,10 +179,22 @@ class _Conversation:
                 await self._answer_budget(asked[0], command, rest)
         else:
             number, _, reason = rest.partition(" ")
-            if not number.isdecimal():
+            # A bare number may be an answer itself.
+            if not number.isdecimal() or (command == "/answer" and not reason.strip()):
                 number, reason = "", rest
             named = int(number) if number else None
             await self._decide(chosen(waiting, named, self._session), command, reason, say)
+
+    async def _question(self) -> ApprovalView | None:
+        """The one question that was shown and waits: what is typed next answers it."""
+        if not self._shown:
+            return None
+        waiting = [
+            one
+            for one in await self._client.approvals(self._session)
+            if one.kind == "question" and one.approval in self._shown
+        ]
+        return waiting[0] if len(waiting) == 1 else None
 
     async def _answer_budget(self, question: BudgetAskView, command: str, limit: str) -> None:
         """The page tells what became of it."""
@@ -197,6 +213,12 @@ class _Conversation:
         self._shown.add(asked.approval)
         for line in lines(asked):
             say(line)
+        if asked.kind == "question":
+            say(
+                "What you type next is the answer, or /answer TEXT; /deny REASON gives none. Where"
+                f" several wait, each by its number: /answer {asked.approval} TEXT."
+            )
+            return
         say(
             "/approve runs it, /always also those after it, /deny REASON does not; where several"
             f" wait, each by its number: /approve {asked.approval}."
@@ -211,9 +233,11 @@ class _Conversation:
             return
         if command == "/deny":
             verdict = verdict_from(asked, "deny", reason=reason)
+        elif command == "/answer":
+            verdict = answer_to(asked, reason)
         else:
             verdict = verdict_from(asked, "grant" if command == "/always" else "approve")
-        say(told(await self._client.answer_approval(self._session, verdict), verdict))
+        say(told(await self._client.answer_approval(self._session, verdict), verdict, asked))
 
     async def _help(self, say: Callable[[str], None]) -> None:
         say(HELP)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from everturn.approvals import ToolVerdict
 from everturn.client import Client
 from everturn.errors import UsageError
+from everturn.tools import ASK_USER
 from everturn.views import AcceptedView, ApprovalView
 from everturn_workers.cli.show import printable
 
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 PREVIEW_LINES = 60
+ANSWER = "Your answer (/deny for none): "
 QUESTION = "Run it? (y)es, (a)lways in this session, (e)dit, (n)o: "
 
 
 def lines(asked: ApprovalView) -> list[str]:
     """A question as it is shown: the call, its arguments, and what it would do."""
+    if asked.kind == "question":
+        return [printable(line) for line in _question(asked)]
     shown = [f"Approval {asked.approval} of session {asked.session}: {asked.tool}"]
     for name, value in asked.arguments.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -34,6 +38,19 @@ def lines(asked: ApprovalView) -> list[str]:
         if len(preview) > PREVIEW_LINES:
             shown.append(f"  | ... {len(preview) - PREVIEW_LINES} more lines")
     return [printable(line) for line in shown]
+
+
+def _question(asked: ApprovalView) -> list[str]:
+    by = "" if asked.tool == ASK_USER else f", asked by {asked.tool}"
+    shown = [f"Question {asked.approval} of session {asked.session}{by}"]
+    # Indented: what a model wrote must not look like ours.
+    shown += [f"  {line}" for line in _cut(asked.question, 4_000).splitlines()]
+    for number, choice in enumerate(asked.choices, start=1):
+        first, *further = choice.splitlines() or [""]
+        shown += [f"  {number}. {first}", *(f"     {line}" for line in further)]
+    if asked.answer_schema is not None:
+        shown.append(f"  as JSON of: {json.dumps(asked.answer_schema, ensure_ascii=False)}")
+    return shown
 
 
 def chosen(asked: Sequence[ApprovalView], approval: int | None, session: str) -> ApprovalView:
@@ -53,6 +70,11 @@ def chosen(asked: Sequence[ApprovalView], approval: int | None, session: str) ->
 
 def how_to_decide(asked: ApprovalView) -> str:
     where = f"{asked.session} {asked.approval}"
+    if asked.kind == "question":
+        return (
+            f"The turn waits for an answer: 'everturn approvals answer {where} TEXT', or"
+            f" 'everturn approvals deny {where}'."
+        )
     return (
         f"The turn waits for leave to run {printable(asked.tool)}: 'everturn approvals approve"
         f" {where}', or 'everturn approvals deny {where}'."
@@ -72,10 +94,22 @@ def verdict_from(asked: ApprovalView, decision: str, **more: object) -> ToolVerd
         raise UsageError(f"The verdict is not possible: {where}{said}.") from None
 
 
-def told(accepted: AcceptedView, verdict: ToolVerdict) -> str:
+def answer_to(asked: ApprovalView, text: str) -> ToolVerdict:
+    """The verdict that answers a question by a text, or by the number of a choice."""
+    said = text.strip()
+    if said.isdecimal() and 1 <= int(said) <= len(asked.choices):
+        said = asked.choices[int(said) - 1]
+    if not said:
+        raise UsageError("The answer is empty; write one, or refuse to answer.")
+    return verdict_from(asked, "answer", answer=said)
+
+
+def told(accepted: AcceptedView, verdict: ToolVerdict, asked: ApprovalView) -> str:
     """What became of a verdict."""
     if accepted.status == "too_late":
         return accepted.note or "The verdict came too late."
+    if asked.kind == "question":
+        return "It is answered." if verdict.verdict == "answer" else "It is told that you do not."
     said = {
         "approve": "It runs.",
         "grant": "It runs, and calls like it in this session need no further leave.",
@@ -106,13 +140,18 @@ async def decide(client: Client, asked: ApprovalView, say: Say) -> None:
         try:
             verdict = await _answer(prompt, asked)
             if verdict is not None:
-                say(told(await client.answer_approval(asked.session, verdict), verdict))
+                say(told(await client.answer_approval(asked.session, verdict), verdict, asked))
                 return
         except UsageError as error:
             say(str(error))
 
 
 async def _answer(prompt: "PromptSession[str]", asked: ApprovalView) -> ToolVerdict | None:
+    if asked.kind == "question":
+        text = (await prompt.prompt_async(ANSWER)).strip()
+        if text == "/deny":
+            return verdict_from(asked, "deny")
+        return answer_to(asked, text)
     match (await prompt.prompt_async(QUESTION)).strip().lower():
         case "y" | "yes":
             return verdict_from(asked, "approve")

@@ -12,7 +12,9 @@ from everturn_workers.cli.figures import shown_cost
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from everturn.views import SessionView, TurnView, UsageView
+    from everturn.views import ApprovalView, SessionView, TurnView, UsageView
+
+    Found = tuple[SessionView, list[TurnView], tuple[SessionView, ...], list[ApprovalView]]
 
 
 EXECUTORS_MAX = 200
@@ -63,18 +65,20 @@ def show_session(
 
     settings = options.read(port=port, home=home)
 
-    async def found() -> "tuple[SessionView, list[TurnView], tuple[SessionView, ...]]":
+    async def found() -> "Found":
         async with reached(settings) as client:
             handed = await client.sessions(EXECUTORS_MAX, parent=session)
-            return await client.session(session), await client.turns(session), handed.sessions
+            turns, waiting = await client.turns(session), await client.approvals(session)
+            return await client.session(session), turns, handed.sessions, waiting
 
-    view, turns, executors = asyncio.run(found())
+    view, turns, executors, waiting = asyncio.run(found())
     if json:
         print_json(
             {
                 **view.model_dump(),
                 "turns": [turn.model_dump() for turn in turns],
                 "executors": [one.model_dump() for one in executors],
+                "waits_for": [one.model_dump() for one in waiting],
             }
         )
     else:
@@ -96,6 +100,20 @@ def show_session(
         if executors:
             typer.echo("Its executors, the newest first:")
             print_table(_sessions_table(executors))
+        for asked in view.asked:
+            typer.echo(f"It waits for an answer about its budget: {printable(asked.text)}")
+        for one in reversed(waiting):
+            typer.echo(_waits_for(one))
+
+
+def _waits_for(one: "ApprovalView") -> str:
+    from everturn_workers.cli.deciding import how_to_decide
+    from everturn_workers.cli.show import printable
+
+    what = "an answer to question" if one.kind == "question" else f"leave for {one.tool}, approval"
+    until = "" if one.expires_at is None else f", until {_minute(one.expires_at)}"
+    since = f"since {_minute(one.created_at)}{until}"
+    return printable(f"It waits for {what} {one.approval}, {since}. {how_to_decide(one)}")
 
 
 def compact_session(
@@ -134,7 +152,7 @@ def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
             str(view.waiting),
             f"{view.usage.input_tokens + view.usage.output_tokens:,}",
             _cost(view.usage),
-            f"{datetime.fromtimestamp(view.updated_at):%Y-%m-%d %H:%M}",
+            _minute(view.updated_at),
             one_line(view.title),
         )
     return table
@@ -213,6 +231,10 @@ def print_table(table: "Table") -> None:
 
 def _cost(usage: "UsageView") -> str:
     return shown_cost(usage.cost_usd, usage.unpriced_calls)
+
+
+def _minute(time: float) -> str:
+    return f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}"
 
 
 def _seconds(seconds: float | None) -> str:

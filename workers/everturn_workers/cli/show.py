@@ -124,6 +124,8 @@ class Page:
                 self._say("The turn is asked to end.", "cancel ", "yellow")
             case "budget_asked" | "budget_answered":
                 self._say(body["text"], "budget ", "yellow")
+            case "approval_asked" if body.get("kind") == "question":
+                self._say("The agent asks, and waits for an answer.", "asks   ", "yellow")
             case "approval_asked":
                 text = f"{body['name']} {_preview(body['arguments'])} waits for a person's leave."
                 self._say(text, "asks   ", "yellow")

@@ -557,18 +557,22 @@ def _create_approvals() -> None:
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("step", sa.Integer(), nullable=False),
         sa.Column("idx", sa.Integer(), nullable=False),
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("arguments", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("preview", sa.Text(), nullable=True),
+        sa.Column("schema", sa.Text(), nullable=True),
         sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("expires_at", sa.Double(), nullable=True),
         sa.Column("answered_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_approvals")),
         sa.UniqueConstraint(
-            "sid", "turn", "step", "idx", name=op.f("uq_approvals_sid_turn_step_idx")
+            "sid", "turn", "step", "idx", "part", name=op.f("uq_approvals_sid_turn_step_idx_part")
         ),
     )
     with op.batch_alter_table("approvals", schema=None) as batch_op:
