@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from by_hand import WORKER, Runtime
-from in_need_of_leave import ENDING, ask, asks, question, sent
+from in_need_of_leave import ASKING, ENDING, ask, asks, question, sent
 from temporalio.testing import ActivityEnvironment
 
 from everturn.approvals import ToolVerdict
@@ -155,3 +155,16 @@ async def test_a_verdict_that_is_none_is_refused_in_a_sentence(
         answer = await http.post(f"/v1/sessions/s/approvals/{path}", json=body)
     assert answer.status_code == 422
     assert said in answer.json()["detail"]
+
+
+async def test_a_turn_that_lost_its_run_after_a_question_was_refused_goes_on(
+    client: Client, runtime: Runtime
+) -> None:
+    await sent(runtime)
+    spec = ASKING.model_copy(update={"agent": ENDING.agent})
+    await asks(runtime, {"question": "Which?"}, spec=spec)
+    await client.answer_approval("s", ToolVerdict(approval=1, verdict="deny"))
+    request = BeginTurn("default", "s", KEY.workflow_id, "run-2", "run-1")
+    resumed = await runtime.store.begin_turn(request, spec)
+    assert isinstance(resumed, TurnHead)
+    assert (resumed.step, resumed.stop) == (1, "tool_use")
