@@ -401,3 +401,38 @@ def test_an_answer_fits_a_schema_or_not_whatever_either_is(text, property, fit):
     schema = {"type": "object", "properties": {"a": property}}
 
     assert fits(text, schema) is fit
+
+
+async def test_a_probes_answer_and_a_validators_error_show_no_secret(context):
+    context.scrubber.learn("TOKEN", "canary-0123456789")
+
+    class Strict(BaseModel):
+        a: int
+
+        @field_validator("a")
+        @classmethod
+        def _refuse(cls, value: int) -> int:
+            raise RuntimeError("canary-0123456789")
+
+    def send(strict: Strict) -> str:
+        return "sent"
+
+    made = tool(verify=lambda context: "canary-0123456789 went through")(send)
+    verified = await verify_tool(made, tool_spec(made), context)
+    refused = await outcome(made, context, strict={"a": 1})
+    assert verified == ToolOutcome("[secret TOKEN] went through")
+    assert refused.text == "RuntimeError: [secret TOKEN]"
+
+
+async def test_a_cut_that_goes_through_a_secret_leaves_no_half_of_it(context):
+    secret = "canary-0123456789"
+    context.scrubber.learn("TOKEN", secret)
+
+    @tool(effect="pure", quick=True)
+    def long(at: int) -> str:
+        return "x" * at + secret + "y" * RESULT_BYTES_MAX
+
+    for at in range(RESULT_BYTES_MAX // 2 - len(secret) - 2, RESULT_BYTES_MAX // 2 + 2):
+        ran = await outcome(long, context, at=at)
+        assert "canary" not in ran.text + str(ran.whole)
+        assert "56789" not in ran.text + str(ran.whole)
