@@ -56,7 +56,7 @@ class _Standing:
 
 class Gatherer:
     """`count` gives the tokens of a text for a model; `left_out` what a turn is told of settings
-    that its agent's model has not."""
+    that its agent's model has not. `clean` takes out of a layer what no model may be told."""
 
     def __init__(
         self,
@@ -65,12 +65,14 @@ class Gatherer:
         count: Callable[[str, str], int],
         clock: Callable[[], float] = time,
         left_out: Callable[[Agent], str | None] = lambda agent: None,
+        clean: Callable[[str], str] = str,
     ) -> None:
         self._store = store
         self._sources = sources
         self._count = count
         self._clock = clock
         self._left_out = left_out
+        self._clean = clean
         self._turns: Bounded[SessionKey, _Standing] = Bounded(TURNS_KEPT, CHARACTERS_KEPT)
         self._snapshots: Bounded[str, Snapshot] = Bounded(SNAPSHOTS_KEPT, CHARACTERS_KEPT)
         self._texts: Bounded[str, tuple[str, str]] = Bounded(DIGESTS_KEPT, CHARACTERS_KEPT)
@@ -204,7 +206,7 @@ class Gatherer:
             return ""
         try:
             asked = Asked(spec, key, turn, step, self._clock(), layer, warn)
-            text = render(layer, await source(asked))
+            text = self._clean(render(layer, await source(asked)))
         except (EverturnError, OSError) as error:
             warn(f"Layer {layer.id!r} is left out: {error}")
             return ""

@@ -199,3 +199,22 @@ async def test_a_hook_finds_the_secrets_of_commands_and_tells_none(
     files = {"everturn.toml": SETTINGS + hook, "agents/shop.md": agent}
     played = await play(made, ("shop", "Go."), replies=[says("Done.")], files=files)
     assert "TOKEN=[secret TOKEN]" in played.system
+    await made.runtime.store.close()
+    assert shows(files_of(made.settings.home).decode("latin-1")) == []
+
+
+async def test_a_file_that_a_prompt_quotes_may_hold_a_secret_and_the_prompt_does_not(
+    made: Bench, named: None
+) -> None:
+    files = {
+        "everturn.toml": SETTINGS,
+        "agents/shop.md": f"---\n---\nSell. The token is {CANARY}.\n",
+    }
+    # As where a worker begins the turn, and does not find it begun.
+    made.runtime.vault.scrubber.learn("TOKEN", CANARY)
+    played = await play(made, ("shop", "Go."), replies=[says("Done.")], files=files)
+    step = await made.runtime.store.prepared(played.key, 1, 1)
+    assert step is not None
+    made_of = await made.runtime.store.snapshot(step.layers)
+    assert "The token is [secret TOKEN]." in "".join(made_of.texts.values())
+    assert "The token is [secret TOKEN]." in played.system

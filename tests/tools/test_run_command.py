@@ -350,3 +350,22 @@ def test_a_command_is_refused_where_it_could_not_keep_its_placeholders(folder):
             pass
     finally:
         os.close(holder)
+
+
+async def test_a_command_that_ends_with_what_may_begin_a_secret_shows_it(call, context, mode):
+    context.scrubber.learn("TOKEN", "canary-0123456789")
+    command = "printf canary-; sleep 0.3; printf '0123456789 and can'"
+    ran = await call("run_command", {"command": command}, **mode)
+    assert ran.text == "exit code: 0\n[secret TOKEN] and can"
+
+
+async def test_a_command_finds_its_secrets_and_no_command_line_shows_them(call, mode):
+    secrets = {"TOKEN": "canary-0123456789"}
+    command = "sleep 0.5; printf %s $TOKEN | wc -c"
+    running = asyncio.create_task(
+        call("run_command", {"command": command}, command_secrets=secrets, **mode)
+    )
+    while not processes_with("sleep 0.5"):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert processes_with("canary-0123456789") == []
+    assert (await running).text == "exit code: 0\n17\n"

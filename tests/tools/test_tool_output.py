@@ -48,3 +48,12 @@ async def test_a_flood_is_shown_to_a_bound_and_an_overtaken_attempt_not_at_all(m
 
     assert told == ["abcd" + NOT_SHOWN]
     assert output.text() == "abcdefg"
+
+
+async def test_what_may_begin_a_secret_is_kept_where_nothing_follows():
+    scrubber = Scrubber()
+    scrubber.learn("TOKEN", "canary-0123456789")
+    output = ToolOutput(None, scrubber)
+    output.add("it was canary-")
+    output.add("0123456789, not can")
+    assert output.text() == "it was [secret TOKEN], not can"

@@ -11,8 +11,11 @@ from keyring.errors import KeyringLocked
 
 from everturn.errors import SecretMissing, WorkspaceError
 from everturn.secrets import SecretSource
+from everturn.session import SessionKey
+from everturn_activities.builtin.inside import Services
 from everturn_activities.vault import FILE_BYTES_MAX, Vault
 from everturn_activities.workspace import load
+from everturn_activities.workspaces import Workspaces
 
 CANARY = "canary-0123456789"
 
@@ -173,3 +176,13 @@ def test_an_agent_whose_commands_want_a_secret_that_nobody_named_is_told_of_it(
     (tmp_path / "agents" / "shop.md").write_text("---\ncommand_secrets: [TOKN]\n---\nSell.\n")
     with pytest.raises(WorkspaceError, match=r"names secret 'TOKN' \(did you mean 'TOKEN'\?\)"):
         load(tmp_path).own_spec("shop")
+
+
+def test_a_process_that_is_new_to_a_turn_knows_its_secrets_before_a_tool_runs(tmp_path: Path):
+    (tmp_path / "everturn.toml").write_text('[secrets]\nTOKEN = {env = "SHOP"}\n')
+    vault = Vault({"SHOP": CANARY})
+    context = Workspaces(services=Services(vault=vault)).context(
+        load(tmp_path).spec(), SessionKey("t", "s"), 1, 1, 0, 1
+    )
+    assert context.scrubber.scrubbed(CANARY) == "[secret TOKEN]"
+    assert CANARY not in repr(context)

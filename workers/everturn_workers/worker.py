@@ -270,7 +270,13 @@ def _activities(
     executors = ExecutorActivities(runtime.store, workspaces, messenger)
     candidates = Candidates(prices, runtime.governor)
     admission = Admission(runtime.store, runtime.governor, candidates, gateways)
-    gatherer = Gatherer(runtime.store, sources, tokens.count_text, left_out=gateways.left_out)
+    gatherer = Gatherer(
+        runtime.store,
+        sources,
+        tokens.count_text,
+        left_out=gateways.left_out,
+        clean=runtime.vault.scrubber.scrubbed,
+    )
     homes = Homes(
         *(runtime.store, runtime.servers, instance, lives),
         lambda worker: own_queue_of(settings, worker),
