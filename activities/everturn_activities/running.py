@@ -6,11 +6,11 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from everturn.commands import CommandLimits, unseen
+from everturn.commands import CommandLimits
 from everturn.errors import ToolFailed
 from everturn.hosts import Reach
 from everturn.tools import ToolContext
@@ -73,7 +73,7 @@ async def run(
                 " operator can mend that, or allow commands outside of any sandbox by"
                 " EVERTURN_UNSAFE_COMMANDS=1."
             )
-        output, errors = _Output(context), _Output(replace(context, progress=unseen))
+        output, errors = _Output(context), _Output(context)
         outputs = [output] if stdin is None else [output, errors]
         seconds = min(timeout_seconds, limits.seconds)
         code = await _code(invocation, context.working_dir, outputs, seconds, limits, stdin)

@@ -40,6 +40,7 @@ class Desk:
     governor: QuickGovernor
     store: SqlStore
     library: Library
+    vault: Vault
 
     def embedder(self) -> ModelEmbedder:
         made = self.embedders.of("t", str(self.workspace))
@@ -65,11 +66,12 @@ async def desk(folder: Path, url: str, **limits: Any) -> AsyncIterator[Desk]:
     given = Limits({"*": ProviderLimits(**limits)})
     governor = QuickGovernor(MemoryGovernor(given), given)
     await governor.look()
-    embedders = Embedders(Vault({}), SqlEmbeddings(database), governor, Gateways({}), len, price)
+    vault, ledger = Vault({}), SqlEmbeddings(database)
+    embedders = Embedders(vault, ledger, governor, Gateways({}, vault), len, price)
     library = Library(
         SqlKnowledgeBases(database), SqliteIndex(folder / "knowledge.db"), embedders.of
     )
-    yield Desk(workspace, embedders, governor, store, library)
+    yield Desk(workspace, embedders, governor, store, library, vault)
     await library.close()
     await embedders.close()
     await store.close()
@@ -120,6 +122,19 @@ async def test_a_wrong_key_is_not_tried_again_and_costs_nothing(tmp_path: Path) 
                 await made.embedder().embed(["a"], 30)
         assert len(server.requests) == 2
         assert await made.spent() == (0, 0, 0.0)
+
+
+async def test_no_text_that_is_embedded_holds_a_known_secret(tmp_path: Path) -> None:
+    async def vectors(request: Any, writer: asyncio.StreamWriter) -> None:
+        await answer_json(writer, 200, {"data": [{"index": 0, "embedding": [1.0]}]})
+
+    async with (
+        raw_server(vectors) as server,
+        desk(tmp_path, f"{server.url}/v1") as made,
+    ):
+        made.vault.scrubber.learn("TOKEN", "canary-0123456789")
+        await made.embedder().embed(["It is canary-0123456789."], 5)
+    assert server.requests[0].body["input"] == ["It is [secret TOKEN]."]
 
 
 async def test_an_endpoint_that_fails_is_given_up_after_five_tries_or_in_time(

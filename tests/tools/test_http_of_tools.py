@@ -1,5 +1,6 @@
 """context.http: a tool's way to a server, with the key of its call and through the guard."""
 
+import asyncio
 import functools
 import gzip
 import sys
@@ -45,6 +46,22 @@ async def test_what_changes_something_carries_the_calls_key_and_what_reads_does_
         {"order": 7},
         "/orders/7",
     )
+
+
+async def test_a_key_of_the_tools_own_does_not_stand_beside_the_calls():
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 No\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        mine = {"IDEMPOTENCY-key": "mine"}
+        await keyed_http((host,), CALL, "DELETE", f"http://{host}/", headers=mine)
+    assert heads[0].lower().count(b"idempotency-key") == 1
+    assert b"mine" not in heads[0]
 
 
 async def test_a_redirect_is_an_answer_and_is_not_followed():

@@ -122,4 +122,11 @@ def test_only_a_once_tool_may_have_a_verify_function():
         tool(effect="twice")(_nothing)  # type: ignore[call-overload]
 
 
+@pytest.mark.parametrize("secrets", ["TOKEN", ["token"], ["A TOKEN"]])
+def test_secrets_are_a_list_of_names_as_settings_have_them(secrets: Any):
+    assert tool(secrets=["TOKEN"])(_nothing).secrets == ("TOKEN",)
+    with pytest.raises(TypeError, match="must be a list of names in upper case"):
+        tool(secrets=secrets)(_nothing)
+
+
 def _nothing() -> None: ...
