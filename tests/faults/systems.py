@@ -63,6 +63,7 @@ class Plan:
             "run_command": {"command": self.command},
             "fatal": {},
             "interrupt": {},
+            "ask_user": {"question": "Which colour?"},
         }
         replies = []
         for step, names in enumerate(self.steps, start=1):

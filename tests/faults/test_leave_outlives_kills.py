@@ -63,3 +63,30 @@ async def test_leave_is_given_a_month_later_after_all_was_killed_and_one_of_two_
     effects = [line for line in system.effects() if line["what"] == "effect"]
     assert len(effects) == int(approved)
     assert [line["event"] for line in system.model_calls()].count("received") == 2
+
+
+async def test_an_answer_is_given_a_month_later_after_all_was_killed(
+    start_system: StartSystem,
+) -> None:
+    system = await start_system({"asking": Plan(steps=(("ask_user",), ()))})
+    turn = await system.send("asking")
+    assert (await turn.saw("approval_asked")).body["kind"] == "question"
+
+    for name in ("worker", "api", "temporal"):
+        await system.kill(name)
+    a_month_passes(system)
+    for name in ("temporal", "api", "worker"):
+        await system.restart(name)
+
+    (asked,) = await system.client.approvals("asking")
+    assert (asked.question, asked.choices) == ("Which colour?", ())
+    first = ToolVerdict(approval=1, verdict="answer", answer="Blue.")
+    second = ToolVerdict(approval=1, verdict="answer", answer="Red.")
+    assert (await system.client.answer_approval("asking", first)).status == "accepted"
+    assert (await system.client.answer_approval("asking", second)).status == "too_late"
+
+    events = await turn.finished()
+    assert events[-1].body["outcome"] == "completed"
+    (answered,) = [event for event in events if event.type == "tool_finished"]
+    assert answered.body["text"] == "The user answers:\nBlue."
+    assert [line["event"] for line in system.model_calls()].count("received") == 2
