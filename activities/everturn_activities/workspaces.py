@@ -207,6 +207,7 @@ class Workspaces:
             spec=spec,
             turn=turn,
             step=step,
+            index=index,
             services=self._services,
             http=functools.partial(keyed_http, spec.agent.allowed_hosts, key_of_call),
             search=None if loaded is None else loaded[1].settings.search,

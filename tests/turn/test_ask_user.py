@@ -11,8 +11,8 @@ from everturn.errors import UsageError
 from everturn.messages import ToolMessage
 from everturn.session import SessionKey
 from everturn.views import AcceptedView, ApprovalView
-from everturn_activities.questions import Questions
 from everturn_activities.store import Answer, AskPerson, Inbound
+from everturn_activities.workspaces import Workspaces
 
 ASKS = calls("ask_user", question="Which colour?", choices=["red", "blue"])
 
@@ -131,25 +131,25 @@ async def test_a_call_that_runs_asks_a_person_once_and_goes_on_with_the_answer(
     made: Bench,
 ) -> None:
     key = await made.session()
-    questions = Questions(made.runtime.store, made.runtime.wakeups)
-    asked = AskPerson(1, 1, 0, 1, "mcp_form", "How old?", SCHEMA)
     async with made.worker(scripted(calls("slow", seconds=60), says("never"))):
         await made.send(key, "go")
         await eventually(lambda: (made.workspace / "slow.began").exists())
-        first = asyncio.create_task(questions.ask(key, asked))
+        spec = await made.runtime.store.spec(key, 1)
+        services = made.runtime.services
+        context = Workspaces(services=services).context(spec, key, 1, 1, 0, 1)
+        first = asyncio.create_task(context.ask(1, "mcp_form", "How old?", SCHEMA))
         # Its worker was killed, and another runs the call again.
-        again = asyncio.create_task(questions.ask(key, asked))
-        later = asyncio.create_task(
-            questions.ask(key, AskPerson(1, 1, 0, 2, "mcp_form", "Sure?", None, 0.2))
-        )
-        assert await later == Answer("expired")
+        again = asyncio.create_task(context.ask(1, "mcp_form", "How old?", SCHEMA))
+        assert services.questions is not None
+        sure = AskPerson(1, 1, 0, 2, "mcp_form", "Sure?", None, 0.2)
+        assert await services.questions.ask(key, sure) == Answer("expired")
         (shown,) = await waiting(made, key)
         assert (shown.tool, shown.question, shown.answer_schema) == ("mcp_form", "How old?", SCHEMA)
         with pytest.raises(UsageError, match="asks for something else: age: 'x' is not of type"):
-            await say(made, key, content={"age": "x"})
-        await say(made, key, answer="42")
+            await say(made, key, approval=shown.approval, content={"age": "x"})
+        await say(made, key, approval=shown.approval, answer="42")
         assert await first == await again == Answer("answered", None, {"age": 42})
-        last = asyncio.create_task(questions.ask(key, AskPerson(1, 1, 0, 3, "mcp_form", "And?")))
+        last = asyncio.create_task(context.ask(3, "mcp_form", "And?"))
         while not await waiting(made, key):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await made.cancel(key)

@@ -25,6 +25,7 @@ from everturn_activities.knowledge.embedding import Embedders
 from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.sqlite import SqliteIndex
 from everturn_activities.mcp.servers import Servers
+from everturn_activities.questions import Questions
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.embeddings import SqlEmbeddings
@@ -59,7 +60,8 @@ class Runtime:
     def services(self) -> Services:
         """What built-in tools work with."""
         return Services(
-            *(self.memories, self.library, self.skills, self.store, self.vault, self.servers)
+            *(self.memories, self.library, self.skills, self.store, self.vault, self.servers),
+            questions=Questions(self.store, self.wakeups),
         )
 
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.errors import ToolFailed
 from everturn.memory import FactSource, MemoryPlace
 from everturn.search import Search
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
 from everturn_activities.skills.shelf import Skills
+from everturn_activities.store import Answer, AskPerson
 from everturn_activities.vault import Vault
 
 
@@ -56,6 +58,12 @@ class Served(Protocol):
     def tool(self, spec: ToolSpec) -> Tool: ...
 
 
+class Asks(Protocol):
+    """Questions to a person, in the midst of a call."""
+
+    async def ask(self, key: SessionKey, asked: AskPerson) -> Answer: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """What a worker lends to its own tools; None where it has none of it."""
@@ -66,6 +74,7 @@ class Services:
     results: Results | None = None
     vault: Vault | None = None
     servers: Served | None = None
+    questions: Asks | None = None
 
 
 NO_SERVICES = Services()
@@ -78,11 +87,24 @@ class InsideContext(ToolContext):
     spec: AgentSpec
     turn: int
     step: int
+    index: int = 0
     services: Services
     search: Search | None = None
     """Who searches the web, where the workspace's settings say so."""
     value_of: Callable[[str], Awaitable[str]] = field(compare=False, repr=False)
     """The value of any secret that the workspace names; raises SecretMissing."""
+
+    async def ask(
+        self, part: int, name: str, question: str, schema: dict[str, Any] | None = None
+    ) -> Answer:
+        """What a person answers to the `part`-th question of the call, from 1: of a call that is
+        run again the same question. `name` is who asks; the call's time-out goes on meanwhile."""
+        if self.services.questions is None:
+            raise ToolFailed("Nobody can be asked here.")
+        seconds = self.spec.agent.approvals.expires_seconds
+        place = (self.turn, self.step, self.index, part)
+        asked = AskPerson(*place, name, question, schema, seconds)
+        return await self.services.questions.ask(SessionKey(self.tenant, self.session), asked)
 
     def outside(self) -> ToolContext:
         """The part that any tool may know."""
