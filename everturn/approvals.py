@@ -27,12 +27,15 @@ class Approvals(Frozen):
     `tools` are names, or patterns such as `mcp_*`, of tools that are asked about beside those
     that ask by themselves. A question that nobody answered for `expires_seconds` counts as
     denied. After a denial the other calls of the step still run; then the turn goes on, and
-    the model reads the reason, or ends as `ended_by_denial`.
+    the model reads the reason, or ends as `ended_by_denial`. With `on_unknown = "ask"` a person
+    is asked what became of a `once` call whose worker was lost, and may have it run again; else
+    the model is told that nobody knows.
     """
 
     tools: tuple[str, ...] = ()
     expires_seconds: float | None = Field(default=None, gt=0)
     on_denial: Literal["go_on", "end"] = "go_on"
+    on_unknown: Literal["tell", "ask"] = "tell"
 
     def name(self, tool: str) -> bool:
         """Whether calls of `tool` are asked about by these rules."""

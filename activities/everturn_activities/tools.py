@@ -17,6 +17,7 @@ from everturn.hooks import Hook
 from everturn.messages import ToolResult
 from everturn.session import Approved, RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
+from everturn_activities import outcomes
 from everturn_activities.calling import caller
 from everturn_activities.capped import CUT_HERE, capped
 from everturn_activities.flights import CancelWatch, Flights
@@ -356,9 +357,26 @@ class ToolActivities:
                 text = await self._framed(request, key, spec, call, found.text)
                 result = _result(call, text, found.failed)
                 return CompletedTool(call.index, begun.attempt, result, elapsed)
+        if spec.agent.approvals.on_unknown == "ask":
+            said = await outcomes.outcome_of(self._store, request, key, spec, begun)
+            if said == outcomes.AGAIN:
+                return await self._run_again(request, key, spec, begun)
+            if said == outcomes.HAPPENED:
+                result = _result(call, outcomes.TOOK_EFFECT, False)
+                return CompletedTool(call.index, begun.attempt, result, elapsed)
         return CompletedTool(
             call.index, begun.attempt, _result(call, UNKNOWN_OUTCOME, True), elapsed
         )
+
+    async def _run_again(
+        self, request: RunTools, key: SessionKey, spec: AgentSpec, before: ToolInterrupted
+    ) -> CompletedTool:
+        """Begin a `once` call anew, as a person says, unless somebody else was quicker."""
+        at = (request.turn, request.step, before.call.index, request.epoch, caller(self._worker))
+        begun = await self._store.begin_tool(key, *at, True, before.attempt)
+        if not isinstance(begun, ToolStarted):
+            raise OwnerAlive(f"Call {before.call.index} was begun again meanwhile.")
+        return await self._execute(request, key, spec, before.call, begun.attempt)
 
 
 def _result(call: StoredCall, text: str, failed: bool) -> ToolResult:

@@ -1,5 +1,6 @@
 """Calls are paid for once: attempts counted by the store, late writers fenced."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -340,3 +341,21 @@ async def test_a_whole_result_is_kept_for_its_session_and_a_boundary_for_its_tur
     first = await story.store.boundary(story.key, 1)
     assert first == await story.store.boundary(story.key, 1)
     assert len(first) == 12
+
+
+async def test_a_once_call_runs_again_after_the_attempt_that_a_person_named_and_once(
+    story: Story,
+) -> None:
+    await story.send()
+    turn = await story.begun()
+    await story.step(turn, calls=["tool"])
+    begin = functools.partial(story.store.begin_tool, story.key, turn.turn, 1, 0, turn.epoch)
+    await begin(Caller("one", "n1"), True)
+    assert await begin(Caller("two", "n2"), True, 2) == await begin(Caller("two", "n2"), True)
+
+    again = await begin(Caller("two", "n3"), True, 1)
+    late = await begin(Caller("three", "n4"), True, 1)
+
+    assert isinstance(again, ToolStarted)
+    assert isinstance(late, ToolInterrupted)
+    assert (again.attempt, late.attempt, late.call.worker) == (2, 2, "two")

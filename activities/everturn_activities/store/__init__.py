@@ -600,7 +600,7 @@ class Store(Protocol):
 
     async def begin_tool(
         self, key: SessionKey, turn: int, step: int, index: int, epoch: int, caller: Caller,
-        once: bool,
+        once: bool, after: int = 0,
     ) -> ToolStarted | ToolInterrupted | ToolResult: ...  # fmt: skip
     async def whole_result(self, key: SessionKey, turn: int, step: int, index: int) -> str | None:
         """The whole text of a result that was cut; None where there is none."""

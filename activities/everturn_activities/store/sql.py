@@ -571,9 +571,12 @@ class SqlStore:
         epoch: int,
         caller: Caller,
         once: bool,
+        after: int = 0,
     ) -> ToolStarted | ToolInterrupted | ToolResult:
         return await self._database.write(
-            lambda tx: tool_journal.begin_tool(tx, key, turn, step, index, epoch, caller, once)
+            lambda tx: tool_journal.begin_tool(
+                tx, key, turn, step, index, epoch, caller, once, after
+            )
         )
 
     async def whole_result(self, key: SessionKey, turn: int, step: int, index: int) -> str | None:

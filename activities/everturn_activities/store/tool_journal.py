@@ -305,11 +305,13 @@ def begin_tool(
     epoch: int,
     caller: Caller,
     once: bool,
+    after: int = 0,
 ) -> ToolStarted | ToolInterrupted | ToolResult:
     """Write the intent row of a call before its effect.
 
     A `once` call with an intent and no result never starts again: it is interrupted,
-    unless the intent is this very execution's own, whose COMMIT was not acknowledged.
+    unless the intent is this very execution's own, whose COMMIT was not acknowledged, or a
+    person has let the call run again `after` that attempt.
     """
     session = LockedSession(tx, key)
     at = {"of_sid": session.sid, "of_turn": turn, "of_step": step, "of_index": index}
@@ -323,7 +325,8 @@ def begin_tool(
         raise Fenced(f"Call {index} of turn {turn} step {step} waits for its hooks.")
     if row.state == "started" and row.nonce == caller.nonce:
         return ToolStarted(row.attempt, _stored(row))
-    if row.state == "started" and (once or row.attempt >= ATTEMPTS_MAX):
+    stays = (once or row.attempt >= ATTEMPTS_MAX) and row.attempt != after
+    if row.state == "started" and stays:
         return ToolInterrupted(row.attempt, _stored(row))
     attempt = row.attempt + 1
     _BEGIN_CALL.run(
