@@ -32,6 +32,7 @@ class ServerProcess:
         self._words: deque[bytes] = deque(maxlen=20)
         self._listening = asyncio.create_task(self._listen())
         self._stopping = False
+        self._silent = False
 
     @classmethod
     async def start(
@@ -67,7 +68,7 @@ class ServerProcess:
 
     @property
     def running(self) -> bool:
-        return self._process.returncode is None and not self._stopping
+        return self._process.returncode is None and not (self._stopping or self._silent)
 
     @property
     def pid(self) -> int:
@@ -79,6 +80,7 @@ class ServerProcess:
         with suppress(ValueError, ConnectionError):
             while line := await self._process.stdout.readline():
                 yield line
+        self._silent = True
 
     async def send(self, line: bytes) -> None:
         """Raises OSError once nobody reads it any more."""

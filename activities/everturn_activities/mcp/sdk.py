@@ -80,14 +80,14 @@ class Connection:
         self._identity = identity
         self._ended = ended
         self._catalogue: Catalogue | None = None
-        self._forgotten = False
+        self._gone = False
         self._leaving = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held = asyncio.create_task(self._hold())
 
     @property
     def running(self) -> bool:
-        return not (self._held.done() or self._forgotten or self._ended())
+        return not (self._held.done() or self._gone or self._ended())
 
     async def open(self) -> None:
         """Wait until both sides know each other. Raises ServerFailed where that does not happen."""
@@ -194,12 +194,15 @@ class Connection:
         except MCPError as error:
             code, said = error.error.code, error.error.message
             if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
+                # Whether its process has ended is known only a moment later.
+                self._gone = True
                 raise ServerLost("The server has ended.") from None
             if code == INVALID_REQUEST and said == _FORGOTTEN:
-                self._forgotten = True
+                self._gone = True
                 raise ServerForgot("The server knows nothing of this connection.") from None
             raise ServerFailed(_plain(error)) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            self._gone = True
             raise ServerLost("The server has ended.") from None
 
     async def _all(self, page: Callable[[str | None], Any]) -> list[Any]:
