@@ -34,11 +34,12 @@ _HEADER = re.compile(rf"(?:[A-Za-z][A-Za-z-]{{0,15}} )?\$\{{({_VARIABLE})\}}|({_
 class ServerConfig(Frozen):
     """`[mcp.servers.NAME]`: a program that speaks MCP on its stdin and stdout, or an address.
 
-    `env` gives the program variables: by its own names, those of the operator's environment
-    whose values it gets; it sees no others but what any program needs. `headers` are sent to
-    `url`, each with the value of such a variable. `allowed_hosts` are those that `url` may lead
-    to, by default its own. `effect` is what calling any of its tools twice would do, `effects`
-    the same for some by their names there: what the server says of that does not count.
+    `env` gives the program variables: by its own names, those of the workspace's secrets, or of
+    the worker's variables, whose values it gets; it sees no others but what any program needs.
+    `headers` are sent to `url`, each with the value of such a one. `allowed_hosts` are those that
+    `url` may lead to, by default its own. `effect` is what calling any of its tools twice would
+    do, `effects` the same for some by their names there: what the server says of that does not
+    count.
     `stateful`: it remembers what a session did, so each session has one of its own, on one
     worker. Where one that is `required` cannot be launched, the turn ends.
     """

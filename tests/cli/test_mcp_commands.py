@@ -32,7 +32,7 @@ async def test_a_server_that_cannot_be_launched_is_told_of(commands, runtime):
     assert (tested.code, tested.err) == (
         1,
         "MCP server mine cannot be launched: the variable MY_KEY is not set where the worker"
-        " runs.\n",
+        " runs, and [secrets] has none.\n",
     )
 
 

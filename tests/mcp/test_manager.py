@@ -21,13 +21,14 @@ from everturn_activities.mcp.requests import (
     Terminate,
     parse,
 )
+from everturn_activities.vault import Vault
 
 KEY = SessionKey("t", "s")
 
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Pool]:
-    made = Pool({"MY_SECRET": "hush"})
+    made = Pool(Vault({"MY_SECRET": "hush-hush-hush"}))
     yield made
     await made.close()
 
@@ -129,7 +130,7 @@ async def test_a_server_gets_the_variables_it_is_given_and_no_others(
     given = config(small, env={"SECRET": "MY_SECRET"})
     await manager.handle(LaunchServer(server_name="a", config=given))
     answer = await manager.handle(ExecuteTool(server_name="a", tool_name="secret"))
-    assert answer.text == "hush None"
+    assert answer.text == "hush-hush-hush None"
 
 
 @pytest.mark.parametrize(

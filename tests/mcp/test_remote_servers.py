@@ -17,6 +17,7 @@ from everturn.session import SessionKey
 from everturn_activities.mcp.manager import Manager
 from everturn_activities.mcp.pool import Pool
 from everturn_activities.mcp.requests import ExecuteTool, GetToolSpecs, LaunchServer
+from everturn_activities.vault import Vault
 
 
 def free_port() -> int:
@@ -56,7 +57,7 @@ def remote(port: int, host: str = "127.0.0.1", **more: object) -> ServerConfig:
 
 @pytest.fixture
 async def pool() -> AsyncIterator[Pool]:
-    made = Pool({"MY_TOKEN": "hush"})
+    made = Pool(Vault({"MY_TOKEN": "hush-hush-hush"}))
     yield made
     await made.close()
 
@@ -93,7 +94,9 @@ async def test_headers_have_the_values_of_the_variables_they_name(pool: Pool):
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.readuntil(b"\r\n\r\n"))
-        writer.write(b"HTTP/1.1 401 hush\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.write(
+            b"HTTP/1.1 401 hush-hush-hush\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
         writer.close()
 
     listener = await asyncio.start_server(answer, "127.0.0.1", 0)
@@ -103,7 +106,7 @@ async def test_headers_have_the_values_of_the_variables_they_name(pool: Pool):
         manager = Manager(pool, SessionKey("t", "s"), "/")
         with pytest.raises(ServerFailed) as refused:
             await manager.handle(LaunchServer(server_name="far", config=config))
-    assert b"\r\nauthorization: Bearer hush\r\n" in heard[0].replace(
+    assert b"\r\nauthorization: Bearer hush-hush-hush\r\n" in heard[0].replace(
         b"Authorization", b"authorization"
     )
     assert "hush" not in str(refused.value)

@@ -150,3 +150,18 @@ async def test_a_server_that_cannot_be_launched_ends_the_turn_or_is_left_out(
     again = await play(made, "Hello.", replies=[says("Hello.")], files=files)
     assert [len(one.requests) for one in (went_on, again)] == [1, 1]
     assert "MCP server b cannot be launched; its tools are missing." in went_on.warnings
+
+
+async def test_a_server_is_given_secrets_by_name_and_nobody_is_told_them(made: Bench, small: Small):
+    (made.workspace / "token").write_text("a-very-long-token")
+    small.offers("secret")
+    settings = small.table("a", env={"SECRET": "SMALL_TOKEN"})
+    settings += '[secrets]\nSMALL_TOKEN = {file = "token"}\n'
+    (made.workspace / "everturn.toml").write_text(settings)
+    key = await made.session()
+    async with made.worker(scripted(calls("mcp_a_secret"), says("done"))):
+        await made.send(key, "go")
+        events = await made.until(key, "turn_finished")
+    [result] = await results(made, key)
+    assert "[secret SMALL_TOKEN] None" in result.text
+    assert "a-very-long-token" not in str(events)

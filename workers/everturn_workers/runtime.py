@@ -91,7 +91,7 @@ async def open_runtime(settings: Settings) -> AsyncIterator[Runtime]:
     )
     memories = SqlMemories(database, count_text)
     events = SqlEventLog(database, wakeups)
-    servers = Servers(os.environ, settings.home)
+    servers = Servers(vault, settings.home)
     try:
         yield Runtime(
             *(store, memories, library, Skills(settings.home), events, wakeups, governor),

@@ -5,14 +5,19 @@ import importlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everturn.errors import ServerFailed
+from everturn.errors import SecretMissing, ServerFailed, WorkspaceError
 from everturn.mcp import ServerConfig, header_variable
+from everturn.secrets import SecretSource
 from everturn.session import SessionKey
 from everturn_activities.mcp.process import ServerProcess
+from everturn_activities.threads import in_thread
+from everturn_activities.vault import Vault
+from everturn_activities.workspace import load
 
 if TYPE_CHECKING:
     from everturn_activities.mcp.sdk import Connection
@@ -49,11 +54,11 @@ class _Running:
 
 
 class Pool:
-    """`environ` has the values that servers are given by their variables' names; `hidden` is the
-    folder of our own data, which they do not see."""
+    """`vault` has the values that servers are given by name; `hidden` is the folder of our own
+    data, which they do not see."""
 
-    def __init__(self, environ: Mapping[str, str], hidden: Path | None = None) -> None:
-        self._environ = environ
+    def __init__(self, vault: Vault, hidden: Path | None = None) -> None:
+        self._vault = vault
         self._hidden = hidden
         self._running: dict[tuple[str, ...], _Running] = {}
         self._launching: dict[tuple[str, ...], asyncio.Task[Connection]] = {}
@@ -127,8 +132,8 @@ class Pool:
         sdk = await asyncio.to_thread(importlib.import_module, "everturn_activities.mcp.sdk")
         config = place.config
         if config.url is not None:
-            return await self._reached(sdk, config)
-        values = {name: self._value(variable) for name, variable in config.env.items()}
+            return await self._reached(sdk, place)
+        values = {name: await self._value(place, one) for name, one in config.env.items()}
         process = await ServerProcess.start(
             config.identity, Path(place.workspace), values, self._hidden
         )
@@ -143,12 +148,13 @@ class Pool:
             raise
         return connection
 
-    async def _reached(self, sdk: Any, config: ServerConfig) -> "Connection":
+    async def _reached(self, sdk: Any, place: Place) -> "Connection":
+        config = place.config
         assert config.url is not None
         headers = {}
         for name, value in config.headers.items():
             before, variable = header_variable(value)
-            headers[name] = before + self._value(variable)
+            headers[name] = before + await self._value(place, variable)
         connection: Connection = sdk.over_address(config.url, headers, config.reach)
         try:
             await connection.open()
@@ -159,10 +165,27 @@ class Pool:
             raise
         return connection
 
-    def _value(self, variable: str) -> str:
-        value = self._environ.get(variable)
+    async def _value(self, place: Place, name: str) -> str:
+        """The workspace's secret of that name, else the worker's variable: kept out of all that
+        is said from now on."""
+        try:
+            # A keyring may take its time.
+            return await in_thread(lambda: self._found(Path(place.workspace), name))
+        except SecretMissing as error:
+            said = str(error).rstrip(".")
+            raise ServerFailed(f"{said[0].lower()}{said[1:]}") from None
+
+    def _found(self, workspace: Path, name: str) -> str:
+        secrets: Mapping[str, SecretSource] = {}
+        with suppress(WorkspaceError):
+            secrets = load(workspace).settings.secrets
+        if name in secrets:
+            return self._vault.value(workspace, secrets, name)
+        value = self._vault.variable(name)
         if value is None:
-            raise ServerFailed(f"the variable {variable} is not set where the worker runs")
+            raise SecretMissing(
+                f"The variable {name} is not set where the worker runs, and [secrets] has none."
+            )
         return value
 
     async def _end(self, one: _Running) -> None:

@@ -15,6 +15,7 @@ from everturn_activities.builtin.inside import InsideContext
 from everturn_activities.mcp.manager import Manager
 from everturn_activities.mcp.pool import Pool
 from everturn_activities.mcp.requests import ExecuteTool, GetToolSpecs, LaunchServer, Terminate
+from everturn_activities.vault import Vault
 
 IDLE_SECONDS = 600.0
 """How long a session that says nothing keeps its manager, and so the servers that are its own."""
@@ -42,10 +43,10 @@ class _Session:
 
 
 class Servers:
-    """`environ` has the operator's variables, `home` is the folder of our data."""
+    """`vault` has what servers are given by name, `home` is the folder of our data."""
 
-    def __init__(self, environ: Mapping[str, str], home: Path | None = None) -> None:
-        self._pool = Pool(environ, home)
+    def __init__(self, vault: Vault, home: Path | None = None) -> None:
+        self._pool = Pool(vault, home)
         self._sessions: dict[SessionKey, _Session] = {}
         self._locks: dict[SessionKey, asyncio.Lock] = {}
         self._lost: set[tuple[SessionKey, str]] = set()

@@ -171,8 +171,9 @@ async def _asked(workspace: Path, home: Path, name: str, config: "ServerConfig")
     from everturn_activities.mcp.manager import Manager
     from everturn_activities.mcp.pool import Pool
     from everturn_activities.mcp.requests import GetToolSpecs, LaunchServer
+    from everturn_activities.vault import Vault
 
-    pool = Pool(os.environ, home)
+    pool = Pool(Vault(os.environ), home)
     try:
         manager = Manager(pool, SessionKey("", ""), str(workspace))
         await manager.handle(LaunchServer(server_name=name, config=config))
