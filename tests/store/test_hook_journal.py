@@ -1,5 +1,7 @@
 """The journal of hooks: each once at its place, and the calls that wait for them."""
 
+from typing import Any
+
 import pytest
 from stories import ME, SPEC, Story
 from temporalio.testing import ActivityEnvironment
@@ -13,6 +15,8 @@ from everturn_activities.gateways import Usage
 from everturn_activities.hook_running import ATTEMPTS_MAX, HookRunner, Placed
 from everturn_activities.hooks import HookRan
 from everturn_activities.store import Caller, HookEnd, HookInterrupted, HookStarted, ToolStarted
+from everturn_activities.tools import ToolActivities
+from everturn_activities.workspaces import Workspaces
 
 HOOK = ToolHook(command=("gate",), on_error="block")
 OTHER = Caller("worker-2", "nonce-2")
@@ -56,6 +60,20 @@ async def test_a_call_is_begun_by_nobody_before_its_hooks_let_it_pass(story: Sto
     assert [(call.gated, call.followed) for call in calls] == [(False, True), (True, False)]
     with pytest.raises(StaleHost):
         await story.store.settle_gates(RunTools(*story.key, 1, 1, 9, []), [0], {})
+
+
+async def test_a_worker_that_is_told_to_run_a_call_that_waits_for_hooks_leaves_it(
+    story: Story,
+) -> None:
+    turn = await hooked(story, before=30.0)
+    nobody: Any = None
+    tools = ToolActivities(
+        story.store, Workspaces(), nobody, nobody, "w", is_alive=lambda worker: True
+    )
+    request = RunTools(*story.key, turn.turn, 1, turn.epoch, [0, 1])
+    assert (await ActivityEnvironment().run(tools.run_tools, request)).done == 0
+    await story.store.settle_gates(request, [0, 1], {})
+    assert (await ActivityEnvironment().run(tools.run_tools, request)).done == 2
 
 
 async def test_a_note_stands_behind_its_result_and_the_step_is_not_over_before(

@@ -12,6 +12,7 @@ from everturn.events import Draft
 from everturn.messages import AssistantMessage, ToolResult
 from everturn.session import ContextHead, Gated, RunTools, SessionKey, ToolHead
 from everturn_activities.store import (
+    EVERY,
     Caller,
     CompletedTool,
     StoredCall,
@@ -235,11 +236,8 @@ def settle_gates(
     for index, text in blocked.items():
         answer_call(session, request.turn, request.step, index, text)
     session.save()
-    rows = _CALLS.all(
-        tx.connection,
-        {"of_sid": session.sid, "of_turn": request.turn, "of_step": request.step},
-    )
-    return Gated([row.idx for row in rows if row.state == "done"])
+    calls = tool_calls(tx.connection, session.sid, request.turn, request.step, 0, EVERY)
+    return Gated([call.index for call in calls if call.result is not None])
 
 
 def note_results(

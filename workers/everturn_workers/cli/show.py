@@ -234,7 +234,7 @@ _WILL = {
 }
 _OF_EXECUTORS = {
     "tool_started": ("{name}", "dim"),
-    "approval_asked": ("{name} waits for a person's leave.", "yellow"),
+    "approval_asked": ("{name} waits for a person.", "yellow"),
     "budget_asked": ("{text}", "yellow"),
 }
 """What of an executor's events is shown on its parent's page."""
