@@ -132,6 +132,16 @@ async def test_a_hook_after_a_call_is_told_its_result_and_its_note_stands_behind
     ]
 
 
+@pytest.mark.parametrize("moment", ["pre_tool_use", "post_tool_use"])
+async def test_a_call_that_would_run_with_its_reply_has_its_hooks_too(
+    made: Bench, moment: str
+) -> None:
+    hooks(made, (moment, SEES, {}))
+    await work(made, calls("add", a=1, b=2), says("3"), placement="inline")
+    assert [one["tool"] for one in seen(made)] == ["add"]
+    assert await results(made, made.key()) == [("3", False)]
+
+
 @pytest.mark.parametrize(
     ("command", "more", "said"),
     [
