@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from everturn.errors import WorkspaceError
-from everturn_activities.workspace import load
+from everturn.executors import ExecutorRules
+from everturn_activities.workspace import executor_spec, load
 
 PURE = '''
 from everturn import tool
@@ -190,3 +191,19 @@ def test_what_an_agents_file_says_of_executors_stands_over_its_profiles(workspac
     assert str(refused.value).endswith(
         "default.md line 2: a manager hands all work on, and depth_max is 0; set it to 1 or more."
     )
+
+
+def test_an_executor_has_neither_the_tools_nor_the_access_that_its_rules_withhold(workspace: Path):
+    define(workspace, "executors: {depth_max: 1}")
+    spec = load(workspace).spec()
+    rules = ExecutorRules(level=1, minus_tools=("todo", "web_fetch"), access="read-only")
+
+    executor = executor_spec(spec, rules)
+
+    gone = {tool.name for tool in spec.tools} - {tool.name for tool in executor.tools}
+    assert {"todo", "web_fetch", "delegate", "write_file", "run_command"} <= gone
+    # What its access withholds is told when it is called; the others it has never heard of.
+    assert "write_file" in executor.withheld
+    assert "todo" not in executor.withheld
+    assert executor.agent.access == "read-only"
+    assert executor.level == 1
