@@ -164,7 +164,6 @@ async def workbench(
         checkpoints = CallCheckpoints(runtime.checkpoints)
         folders = Workspaces(services=runtime.services, checkpoints=checkpoints)
         gateways = _OneModel(model)
-        stack.push_async_callback(model.close)
         await stack.enter_async_context(
             running_worker(client, runtime, settings, gateways, folders, folders)
         )
