@@ -240,10 +240,10 @@ class Checkpoints:
         if changes[-1].restoring and now == changes[-1].before:
             changes = changes[:-1]
         between = itertools.pairwise(changes)
+        if changes[0].before == UNSAVED:
+            return "what it held was too much to be kept"
         if now != changes[-1].after or any(one.after != two.before for one, two in between):
             return "somebody else has changed it since"
-        if changes[0].before == UNSAVED:
-            return "it was too large to be kept"
         known = changes[0].before == ABSENT or self._objects.content(changes[0].before) is not None
         return None if known else "what it held is kept no more"
 

@@ -172,6 +172,43 @@ def test_calls_of_one_step_beside_each_other_are_one_change(folder: Folder):
     assert folder.read("a.txt") == "old"
 
 
+def test_a_call_leaves_those_open_that_run_beside_it(folder: Folder):
+    folder.write("a.txt", "old")
+    beside = folder.begin((1, 1), "run_command", None)
+    folder.writes((1, 1), "b.txt", "made")
+    folder.write("a.txt", "new")
+    folder.checkpoints.after(KEY, beside)
+    assert folder.restore((1, 1)).files == ("a.txt", "b.txt")
+    assert folder.read("a.txt") == "old"
+
+
+def test_what_an_earlier_command_did_is_no_part_of_one_that_was_cut_off(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.write("b.txt", "old")
+    folder.runs((1, 1), lambda: folder.write("a.txt", "new"))
+    folder.begin((1, 2), "run_command", None)
+    folder.write("b.txt", "new")
+    later = Checkpoints(folder.home)
+    assert later.restore(KEY, (1, 2), AFTER_ALL, (), "r").files == ("b.txt",)
+    assert (folder.read("a.txt"), folder.read("b.txt")) == ("new", "old")
+
+
+def test_only_the_steps_that_are_named_are_put_back(folder: Folder):
+    folder.writes((1, 1), "a.txt", "made")
+    folder.writes((2, 1), "b.txt", "made")
+    assert folder.checkpoints.restore(KEY, (1, 0), (2, 0), (), "r").files == ("a.txt",)
+    assert folder.read("b.txt") == "made"
+
+
+def test_a_file_whose_content_is_kept_no_more_is_left_and_named(folder: Folder):
+    folder.write("a.txt", "old")
+    folder.writes((1, 1), "a.txt", "new")
+    for path in (folder.home / "blobs").glob("*/*"):
+        path.unlink()
+    assert folder.restore((1, 1)).kept == (("a.txt", "what it held is kept no more"),)
+    assert folder.read("a.txt") == "new"
+
+
 def test_a_restore_that_was_cut_off_goes_on(folder: Folder, monkeypatch: pytest.MonkeyPatch):
     for name in ("a.txt", "b.txt"):
         folder.writes((1, 1), name, "new")
@@ -201,6 +238,8 @@ def test_no_file_is_put_back_that_tools_may_not_change(folder: Folder):
     restored = folder.checkpoints.restore(KEY, (1, 1), AFTER_ALL, protected, "r")
     assert "configures the runtime" in restored.kept[0][1]
     assert folder.read("everturn.toml") == "new"
+    done = [record for record in folder.checkpoints.records(KEY) if record.tool == "restore"]
+    assert all(record.changes == {} for record in done)
 
 
 def test_nothing_outside_of_the_folder_is_kept_or_written(folder: Folder, tmp_path: Path):
@@ -269,8 +308,33 @@ def test_what_is_beyond_the_bounds_is_told_and_left_alone(
     (record,) = folder.checkpoints.records(KEY)
     assert record.left_out == 1
     assert record.changes["a.txt"].before == UNSAVED
-    assert folder.restore((1, 1)).files == ()
+    assert folder.restore((1, 1)) == Restored(
+        (), (("a.txt", "what it held was too much to be kept"),)
+    )
     assert folder.read("a.txt") == "changed"
+
+
+def test_what_was_not_read_at_first_is_read_by_later_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.txt").write_text("one")
+    settled()
+    objects = Objects(tmp_path.parent / "blobs")
+    with monkeypatch.context() as patch:
+        patch.setattr(tree_index, "READ_SECONDS", 0)
+        first = look(tmp_path, {}, objects)
+    assert first.unsaved == 1
+    assert tree_index.look_again(tmp_path, first.entries, objects) == first
+    assert look(tmp_path, first.entries, objects).unsaved == 0
+
+
+def test_folders_that_lie_too_deep_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tree_index, "DEPTH_MAX", 1)
+    (tmp_path / "one" / "two").mkdir(parents=True)
+    (tmp_path / "one" / "two" / "a.txt").write_text("x")
+    (tmp_path / "one" / "b.txt").write_text("x")
+    tree = look(tmp_path, {}, Objects(tmp_path.parent / "blobs"))
+    assert ([*tree.entries], tree.left_out) == (["one/b.txt"], 1)
 
 
 def test_too_many_files_are_counted_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -310,3 +374,21 @@ def test_contents_that_nothing_names_are_swept_away_after_a_while(folder: Folder
     folder.checkpoints.sweep(bytes_kept=0)
     assert folder.checkpoints.records(KEY) == []
     assert list(blobs.glob("*/*")) == []
+
+
+def test_what_was_kept_a_moment_ago_is_not_swept_away(folder: Folder):
+    objects = Objects(folder.home / "blobs")
+    digest = objects.keep(b"not named yet")
+    os.utime(objects.path(digest), (0, 0))
+    assert objects.keep(b"not named yet") == digest
+    folder.writes((1, 1), "a.txt", "new")
+    folder.checkpoints.sweep()
+    assert objects.content(digest) == b"not named yet"
+
+
+def test_records_are_forgotten_after_a_month(folder: Folder):
+    folder.writes((1, 1), "a.txt", "new")
+    for path in (folder.home / "checkpoints").glob("*/*"):
+        os.utime(path, (0, 0))
+    folder.checkpoints.sweep()
+    assert folder.checkpoints.records(KEY) == []
