@@ -101,7 +101,7 @@ class Objects:
 
 def look(root: Path, known: Mapping[str, Entry], objects: Objects) -> Tree:
     """The files below `root`; contents that `known` does not tell are read and kept, within
-    bounds. Links are not followed."""
+    bounds. Links are not followed, and our own data is left out."""
     return _looked(root, known, objects, READ_SECONDS)
 
 
@@ -114,7 +114,7 @@ def _looked(
     root: Path, known: Mapping[str, Entry], objects: Objects, first_seconds: float | None
 ) -> Tree:
     tree, now, began, room = Tree(), time.time_ns(), time.monotonic(), BYTES_MAX
-    for path, name, folder, status in _files(root, tree):
+    for path, name, folder, status in _files(root, tree, objects.folder.parent):
         entry = known.get(path)
         same = entry is not None and entry.is_of(status)
         if entry is not None and same and (first_seconds is None or entry.content != UNSAVED):
@@ -133,15 +133,17 @@ def _looked(
     return tree
 
 
-def _files(root: Path, tree: Tree) -> Iterator[Found]:
-    folder = os.open(root, _FOLDER)
+def _files(root: Path, tree: Tree, home: Path) -> Iterator[Found]:
+    folder, ours = os.open(root, _FOLDER), None
+    with suppress(OSError):
+        ours = home.stat().st_ino
     try:
-        yield from _below(folder, "", 0, tree)
+        yield from _below(folder, "", 0, tree, ours)
     finally:
         os.close(folder)
 
 
-def _below(folder: int, prefix: str, depth: int, tree: Tree) -> Iterator[Found]:
+def _below(folder: int, prefix: str, depth: int, tree: Tree, ours: int | None) -> Iterator[Found]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda one: one.name)
@@ -151,14 +153,14 @@ def _below(folder: int, prefix: str, depth: int, tree: Tree) -> Iterator[Found]:
         path = prefix + entry.name
         with suppress(OSError, UnicodeEncodeError):
             if entry.is_dir(follow_symlinks=False):
-                if entry.name in NEVER:
+                if entry.name in NEVER or entry.inode() == ours:
                     continue
                 if depth >= DEPTH_MAX:
                     tree.left_out += 1
                     continue
                 inner = os.open(entry.name, _FOLDER, dir_fd=folder)
                 try:
-                    yield from _below(inner, f"{path}/", depth + 1, tree)
+                    yield from _below(inner, f"{path}/", depth + 1, tree, ours)
                 finally:
                     os.close(inner)
             elif entry.is_file(follow_symlinks=False):

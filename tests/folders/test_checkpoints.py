@@ -267,7 +267,7 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text("one")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "index").write_text("x")
-    objects, read = Objects(tmp_path.parent / "blobs"), []
+    objects, read = Objects(tmp_path.parent / "home" / "blobs"), []
     kept = tree_index._kept
     monkeypatch.setattr(
         tree_index, "_kept", lambda name, *rest: (read.append(name), kept(name, *rest))[1]
@@ -290,7 +290,7 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path: Path):
-    objects = Objects(tmp_path.parent / "blobs")
+    objects = Objects(tmp_path.parent / "home" / "blobs")
     path = tmp_path / "a.txt"
     path.write_text("one")
     first = look(tmp_path, {}, objects)
@@ -319,7 +319,7 @@ def test_what_was_not_read_at_first_is_read_by_later_looks(
 ):
     (tmp_path / "a.txt").write_text("one")
     settled()
-    objects = Objects(tmp_path.parent / "blobs")
+    objects = Objects(tmp_path.parent / "home" / "blobs")
     with monkeypatch.context() as patch:
         patch.setattr(tree_index, "READ_SECONDS", 0)
         first = look(tmp_path, {}, objects)
@@ -333,15 +333,22 @@ def test_folders_that_lie_too_deep_are_counted(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "one" / "two").mkdir(parents=True)
     (tmp_path / "one" / "two" / "a.txt").write_text("x")
     (tmp_path / "one" / "b.txt").write_text("x")
-    tree = look(tmp_path, {}, Objects(tmp_path.parent / "blobs"))
+    tree = look(tmp_path, {}, Objects(tmp_path.parent / "home" / "blobs"))
     assert ([*tree.entries], tree.left_out) == (["one/b.txt"], 1)
+
+
+def test_our_own_data_in_the_folder_is_left_out(tmp_path: Path):
+    (tmp_path / "a.txt").write_text("x")
+    objects = Objects(tmp_path / ".everturn" / "blobs")
+    for _ in range(2):
+        assert [*look(tmp_path, {}, objects).entries] == ["a.txt"]
 
 
 def test_too_many_files_are_counted_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tree_index, "FILES_MAX", 2)
     for n in range(5):
         (tmp_path / f"{n}.txt").write_text("x")
-    tree = look(tmp_path, {}, Objects(tmp_path.parent / "blobs"))
+    tree = look(tmp_path, {}, Objects(tmp_path.parent / "home" / "blobs"))
     assert (len(tree.entries), tree.left_out) == (2, 3)
 
 
