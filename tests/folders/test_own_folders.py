@@ -1,11 +1,14 @@
 """A session's own folder holds what its source held, runs nothing of it, and loses no work."""
 
+import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,53 @@ def test_what_an_agent_says_of_its_repository_is_not_believed(tmp_path: Path):
 
     assert not ran.exists()
     assert folder.path.exists()
+
+
+def test_a_repository_that_an_agent_put_in_its_worktree_hides_no_work(tmp_path: Path):
+    folder = made(tmp_path / "home", "worktree", repository(tmp_path / "shop"))
+    (folder.path / "new.txt").write_text("work\n")
+    (folder.path / ".git").unlink()
+    git(folder.path, "init", "--quiet")
+    git(folder.path, "add", "--all")
+    git(folder.path, "commit", "--quiet", "--message=Nothing to see here")
+    with pytest.raises(UsageError, match=r"new\.txt.*no commit has"):
+        removed(folder)
+    assert (folder.path / "new.txt").exists()
+
+
+HOLDER = """
+import fcntl, os, sys
+from pathlib import Path
+from everturn_activities.git import Git
+lock = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+alias = f"alias.waits=!echo $$ > {sys.argv[3]}.part; mv {sys.argv[3]}.part {sys.argv[3]}; sleep 60"
+Git(Path(sys.argv[1]), kept_open=(lock,)).run("-c", alias, "waits")
+"""
+
+
+def test_a_git_that_outlives_its_worker_keeps_the_folder_locked(tmp_path: Path):
+    source, lock, pid = repository(tmp_path / "shop"), tmp_path / "lock", tmp_path / "pid"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(source), str(lock), str(pid)])
+    give_up = time.monotonic() + 30
+    while not pid.exists():
+        assert time.monotonic() < give_up
+        assert holder.poll() is None
+    holder.kill()
+    holder.wait()
+    descriptor = os.open(lock, os.O_RDWR)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The git that it had started leads a group of its own.
+        os.killpg(os.getpgid(int(pid.read_text())), signal.SIGKILL)
+        while True:
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            assert time.monotonic() < give_up
+    finally:
+        os.close(descriptor)
 
 
 def test_a_copy_has_everything_but_what_settings_leave_out(tmp_path: Path):

@@ -38,6 +38,7 @@ async def test_files_of_a_rolled_back_turn_are_as_before_it_when_the_next_begins
     assert (made.workspace / "old.txt").read_text() == "old"
     assert not (made.workspace / "made.txt").exists()
     assert told(events) == ["Turn 1 was rolled back. Put back as they were: old.txt, made.txt."]
+    assert (await made.runtime.store.folder(key)).restore_turn == 0
 
 
 async def test_a_turn_without_changes_of_files_is_rolled_back_without_a_word(made: Bench):

@@ -54,6 +54,7 @@ async def test_a_session_works_in_its_own_folder_in_all_its_turns(made: Bench, k
         assert (await worked(made, key)).body["outcome"] == "completed"
         assert (own / "made.txt").read_text() == "by the agent"
         assert not (made.workspace / "made.txt").exists()
+        assert not (await made.runtime.store.folder(key)).due
 
         (own / "of-mine.txt").write_text("kept")
         assert (await worked(made, key, 2)).body["outcome"] == "completed"
