@@ -10,6 +10,7 @@ import pytest
 from harness import Bench, calls, says, scripted
 
 from everturn.messages import ToolMessage
+from everturn_activities import workspaces
 from everturn_activities.gateways.chat_completions import ChatCompletionsGateway
 
 
@@ -22,6 +23,13 @@ def results(transcript: list[object]) -> list[str]:
     ]
 
 
+@pytest.fixture
+def looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a workspace are looked at before each call, and not once a second."""
+    monkeypatch.setattr(workspaces, "FRESH_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("looking")
 @pytest.mark.parametrize("name", ["slow", "effect", "add"])
 async def test_a_tool_file_that_breaks_in_mid_turn_is_an_error_that_the_model_sees(
     made: Bench, name: str
@@ -41,6 +49,7 @@ async def test_a_tool_file_that_breaks_in_mid_turn_is_an_error_that_the_model_se
     assert "broken.py" in told
 
 
+@pytest.mark.usefixtures("looking")
 async def test_a_workspace_that_is_deleted_in_mid_turn_leaves_the_built_in_tools(
     made: Bench,
 ) -> None:
