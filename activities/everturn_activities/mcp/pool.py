@@ -151,17 +151,18 @@ class Pool:
     async def _reached(self, sdk: Any, place: Place) -> "Connection":
         config = place.config
         assert config.url is not None
-        headers = {}
+        headers, values = {}, list[str]()
         for name, value in config.headers.items():
             before, variable = header_variable(value)
-            headers[name] = before + await self._value(place, variable)
+            values.append(await self._value(place, variable))
+            headers[name] = before + values[-1]
         connection: Connection = sdk.over_address(config.url, headers, config.reach)
         try:
             await connection.open()
         except BaseException as error:
             await connection.close()
             if isinstance(error, ServerFailed):
-                raise ServerFailed(_without(headers.values(), str(error))) from None
+                raise ServerFailed(_without(values, str(error))) from None
             raise
         return connection
 

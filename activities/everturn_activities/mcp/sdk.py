@@ -4,7 +4,7 @@ The SDK takes a second to import, so this module is imported where a server is f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     REQUEST_TIMEOUT,
     AudioContent,
@@ -45,6 +46,9 @@ KEY = "everturn/idempotency_key"
 
 # What the SDK makes of a server that was started again and has no such session.
 _FORGOTTEN = "Session terminated"
+# What the SDK makes of an error of HTTP without words; these mean that the session is unknown.
+_STATUS = "Server returned an error response"
+_FORGETFUL = (400, 404, 410)
 _CHANGED = "notifications/tools/list_changed"
 
 
@@ -69,8 +73,13 @@ class Connection:
     """A session with a server, which a task of its own holds open."""
 
     def __init__(
-        self, transport: Any, identity: tuple[str, ...], ended: Callable[[], bool]
+        self,
+        transport: Any,
+        identity: tuple[str, ...],
+        ended: Callable[[], bool],
+        status: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`status` is that of the last answer over HTTP that was an error."""
         self._client = Client(
             transport,
             client_info=Implementation(name="everturn", version="0"),
@@ -79,6 +88,7 @@ class Connection:
         )
         self._identity = identity
         self._ended = ended
+        self._status = status
         self._catalogue: Catalogue | None = None
         self._gone = False
         self._leaving = asyncio.Event()
@@ -197,7 +207,10 @@ class Connection:
                 # Whether its process has ended is known only a moment later.
                 self._gone = True
                 raise ServerLost("The server has ended.") from None
-            if code == INVALID_REQUEST and said == _FORGOTTEN:
+            if code == INTERNAL_ERROR and said == _STATUS and self._status() not in _FORGETFUL:
+                self._gone = True
+                raise ServerLost(f"It answered with HTTP {self._status()}.") from None
+            if (code, said) in ((INVALID_REQUEST, _FORGOTTEN), (INTERNAL_ERROR, _STATUS)):
                 self._gone = True
                 raise ServerForgot("The server knows nothing of this connection.") from None
             raise ServerFailed(_plain(error)) from None
@@ -227,11 +240,23 @@ def over_process(process: ServerProcess, identity: tuple[str, ...]) -> Connectio
 
 def over_address(url: str, headers: Mapping[str, str], reach: Reach) -> Connection:
     """A connection to `url`, which leads to what `reach` allows and nowhere else."""
-    return Connection(_at(url, headers, reach), (url,), lambda: False)
+    statuses = [0]
+
+    async def note(response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            statuses[0] = response.status_code
+
+    transport = _at(url, headers, reach, note)
+    return Connection(transport, (url,), lambda: False, lambda: statuses[0])
 
 
 @asynccontextmanager
-async def _at(url: str, headers: Mapping[str, str], reach: Reach) -> AsyncIterator[Any]:
+async def _at(
+    url: str,
+    headers: Mapping[str, str],
+    reach: Reach,
+    note: Callable[[httpx2.Response], Awaitable[None]],
+) -> AsyncIterator[Any]:
     """An address as a transport of the SDK's. Raises ServerFailed where it is not allowed."""
     backend = _Checked(reach)
     transport = httpx2.AsyncHTTPTransport(trust_env=False)
@@ -244,6 +269,7 @@ async def _at(url: str, headers: Mapping[str, str], reach: Reach) -> AsyncIterat
     client = httpx2.AsyncClient(
         transport=transport, headers=dict(headers), timeout=timeout, trust_env=False
     )
+    client.event_hooks = {"response": [note]}
     try:
         async with client, streamable_http_client(url, http_client=client) as streams:
             yield streams
