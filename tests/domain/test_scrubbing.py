@@ -136,3 +136,12 @@ def test_what_may_begin_a_value_is_held_back_and_shown_once_it_is_none():
         "",
     ]
     assert stream.rest() == "abcdefg"
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"), [("klmnop!", "[secret S0]!"), ("!", "[secret S0]!"), ("", "[secret S0]")]
+)
+def test_a_value_that_ends_as_another_begins_is_held_back_whole(then, shown):
+    stream = knows("abcdefghij", "ghijklmnop").stream()
+    assert stream.feed("x abcdefghij") == "x "
+    assert stream.feed(then) + stream.rest() == shown
