@@ -6,6 +6,7 @@ a call of `wait` ends once `on` exists. It is plain Python, so that it starts at
 
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -35,6 +36,11 @@ def called(params: dict[str, Any]) -> str:
             while not (FOLDER / "on").exists():
                 time.sleep(0.02)
             return "waited"
+        case "child":
+            # It outlives this process, unless somebody sees to it.
+            code = "import time; time.sleep(600)"
+            subprocess.Popen([sys.executable, "-c", code, str(FOLDER)], start_new_session=True)
+            return "born"
         case "count":
             _count += 1
             return f"count {_count}"

@@ -69,10 +69,11 @@ def running(folder: Path) -> list[int]:
 @pytest.mark.skipif(not probe().available, reason=str(probe().reason))
 async def test_a_stateful_server_survives_the_kill_of_its_worker(made: Bench, tmp_path: Path):
     """U5, U2: it is launched anew elsewhere and compared, and the model is told what was lost."""
-    small = Small.made(tmp_path / "small", "count", "wait", "die")
+    small = Small.made(tmp_path / "small", "count", "wait", "child")
     replies = [
         calls("mcp_small_count"),
         calls("mcp_small_count", "mcp_everything_get-sum", a=1, b=2),
+        calls("mcp_small_child"),
         calls("mcp_small_wait"),
         calls("mcp_small_count", "mcp_everything_get-sum", a=2, b=3),
         calls("mcp_small_count"),
@@ -88,13 +89,14 @@ async def test_a_stateful_server_survives_the_kill_of_its_worker(made: Bench, tm
             await made.send(key, "count")
             await made.until(key, "tool_output")  # The call of `wait` is under way.
             before = running(small.folder)
+            assert len(before) >= 2
             first.send_signal(signal.SIGKILL)
             await first.wait()
             await eventually(lambda: not set(running(small.folder)) & set(before))
             async with worker(made):
                 await made.until(key, "turn_finished")
 
-    count, second, total, waited, third, more, fourth = await results(made, key)
+    count, second, total, _, waited, third, more, fourth = await results(made, key)
     assert "count 1" in count
     assert "count 2" in second
     assert "The sum of 1 and 2 is 3." in total
@@ -105,7 +107,7 @@ async def test_a_stateful_server_survives_the_kill_of_its_worker(made: Bench, tm
     assert "count 2" in fourth
     assert anew not in fourth
     assert [call["name"] for call in small.asked("tools/call")] == [
-        *("count", "count", "wait", "count", "count")
+        *("count", "count", "child", "wait", "count", "count")
     ]
 
 

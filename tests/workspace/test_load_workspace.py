@@ -422,3 +422,12 @@ def test_an_agent_whose_file_is_a_link_to_nowhere_is_no_agent_without_a_file(roo
     (root / "agents" / name).symlink_to("gone")
     with pytest.raises(WorkspaceError, match=rf"agents/{name} cannot be read: No such file"):
         load(root).spec("plan")
+
+
+def test_a_server_that_remembers_a_session_cannot_change_within_it(root, write):
+    server = '[mcp.servers.a]\ncommand = "cat"\nstateful = true\n'
+    write("everturn.toml", server)
+    assert load(root).settings.mcp.servers["a"].stateful
+    write("everturn.toml", f'[mcp]\nlifecycle = "hot"\n{server}')
+    with pytest.raises(WorkspaceError, match="server a is stateful, and lifecycle is hot"):
+        load(root)
