@@ -9,7 +9,7 @@ from harness import Bench, calls, eventually, says, scripted
 from everturn.approvals import ToolVerdict
 from everturn.errors import UsageError
 from everturn.messages import ToolMessage
-from everturn.session import SessionKey
+from everturn.session import Approved, RunTools, SessionKey
 from everturn.views import AcceptedView, ApprovalView
 from everturn_activities.store import Answer, AskPerson, Inbound
 from everturn_activities.workspaces import Workspaces
@@ -145,6 +145,9 @@ async def test_a_call_that_runs_asks_a_person_once_and_goes_on_with_the_answer(
         assert await services.questions.ask(key, sure) == Answer("expired")
         (shown,) = await waiting(made, key)
         assert (shown.tool, shown.question, shown.answer_schema) == ("mcp_form", "How old?", SCHEMA)
+        # No step waits for it: the call runs.
+        step = RunTools(*key, 1, 1, 1, [])
+        assert await made.runtime.store.check_approvals(step) == Approved(0)
         with pytest.raises(UsageError, match="asks for something else: age: 'x' is not of type"):
             await say(made, key, approval=shown.approval, content={"age": "x"})
         await say(made, key, approval=shown.approval, answer="42")
@@ -157,4 +160,4 @@ async def test_a_call_that_runs_asks_a_person_once_and_goes_on_with_the_answer(
         events = await made.until(key, "turn_finished")
     # The call itself was answered by nobody.
     (finished,) = [event for event in events if event.type == "tool_finished"]
-    assert finished.body["name"] == "slow"
+    assert finished.body["text"].startswith("The call was cancelled with its turn.")
