@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from everturn.approvals import ToolVerdict
 from everturn.client import Client
 from everturn.errors import Fenced, UnknownSession, UsageError
-from everturn.session import BeginTurn, RunTools, SessionKey, TurnHead
+from everturn.session import Approved, BeginTurn, RunTools, SessionKey, TurnHead
 from everturn_activities.store import ToolStarted
 from everturn_activities.tools import ToolActivities
 from everturn_activities.workspaces import Workspaces
@@ -68,6 +68,8 @@ async def test_a_question_is_read_and_answered_once(client: Client, runtime: Run
     assert len(runtime.waker.woken) == woken + 1
     late = await client.answer_approval("s", ToolVerdict(approval=1, verdict="deny"))
     assert (late.status, late.note) == ("too_late", "Approval 1 was answered before.")
+    stands = await runtime.store.check_approvals(RunTools("default", "s", 1, 1, 1, []))
+    assert stands == Approved(0, answered=[0])
     (call,) = await runtime.store.tool_calls(KEY, 1, 1)
     assert call.result is not None
     assert (call.result.text, call.result.failed) == ("The user answers:\ngreen", False)
