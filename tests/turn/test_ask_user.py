@@ -152,6 +152,11 @@ async def test_a_call_that_runs_asks_a_person_once_and_goes_on_with_the_answer(
             await say(made, key, approval=shown.approval, content={"age": "x"})
         await say(made, key, approval=shown.approval, answer="42")
         assert await first == await again == Answer("answered", None, {"age": 42})
+        refused = asyncio.create_task(context.ask(4, "mcp_form", "Really?"))
+        while not (open_now := await waiting(made, key)):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await say(made, key, "no", approval=open_now[0].approval, verdict="deny", reason="No.")
+        assert await refused == Answer("denied", reason="No.")
         last = asyncio.create_task(context.ask(3, "mcp_form", "And?"))
         while not await waiting(made, key):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
