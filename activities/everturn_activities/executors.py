@@ -41,7 +41,7 @@ class ExecutorActivities:
             tasks: list[Delegation] = []
             refused: dict[int, str] = {}
             for call in stored:
-                if call.index not in request.indexes or call.result is not None or call.asks:
+                if call.index not in request.indexes or call.result is not None or call.waits:
                     continue
                 try:
                     tasks.append(await self._task(request, key, spec, call))

@@ -16,6 +16,18 @@ from typing import Any
 FOLDER = Path(sys.argv[1])
 _writing = threading.Lock()
 _count = 0
+_answers: dict[str, dict[str, Any]] = {}
+
+
+def asked(question: str) -> dict[str, Any]:
+    """What the client's person says."""
+    name = f"q-{threading.get_ident()}"
+    schema = {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}
+    params = {"message": question, "requestedSchema": schema}
+    send({"id": name, "method": "elicitation/create", "params": params})
+    while name not in _answers:
+        time.sleep(0.01)
+    return _answers.pop(name)
 
 
 def send(message: dict[str, Any]) -> None:
@@ -44,6 +56,8 @@ def called(params: dict[str, Any]) -> str:
         case "count":
             _count += 1
             return f"count {_count}"
+        case "ask":
+            return "heard " + json.dumps(asked("Which size?").get("result"), sort_keys=True)
         case "secret":
             return f"{os.environ.get('SECRET')} {os.environ.get('OTHER')}"
         case "fail":
@@ -90,5 +104,7 @@ for line in sys.stdin:
     with (FOLDER / "log").open("a") as log:
         log.write(line)
     message = json.loads(line)
-    if "id" in message:
+    if "method" not in message:
+        _answers[str(message["id"])] = message
+    elif "id" in message:
         threading.Thread(target=serve, args=(message,), daemon=True).start()

@@ -41,11 +41,16 @@ class Manager:
         self._frozen = True
 
     async def handle(
-        self, request: Request, call_key: str = "", progress: Callable[[str], None] = unheard
+        self,
+        request: Request,
+        call_key: str = "",
+        progress: Callable[[str], None] = unheard,
+        ask: Any = None,
     ) -> Any:
         """What is asked for. Raises ServerFailed where it cannot be had.
 
-        `call_key` tells the server which call this is; `progress` hears how far it got.
+        `call_key` tells the server which call this is; `progress` hears how far it got, and
+        `ask`, as `sdk.Ask`, is asked what the server wants to know of a person.
         """
         match request:
             case LaunchServer():
@@ -58,7 +63,7 @@ class Manager:
                 connection = await self._connection(request.server_name)
                 return await connection.prompt(request.name, request.arguments)
             case ExecuteTool():
-                return await self._call(request, call_key, progress)
+                return await self._call(request, call_key, progress, ask)
             case Terminate():
                 return await self._terminate()
 
@@ -87,15 +92,18 @@ class Manager:
         self._places[name] = place
 
     async def _call(
-        self, request: ExecuteTool, call_key: str, progress: Callable[[str], None]
+        self,
+        request: ExecuteTool,
+        call_key: str,
+        progress: Callable[[str], None],
+        ask: Any,
     ) -> Any:
-        connection = await self._connection(request.server_name)
+        called = (request.tool_name, request.args, call_key, progress, ask)
         try:
-            return await connection.call(request.tool_name, request.args, call_key, progress)
+            return await (await self._connection(request.server_name)).call(*called)
         except ServerForgot:
             # Nothing was run, and who connects anew is known.
-            connection = await self._connection(request.server_name)
-            return await connection.call(request.tool_name, request.args, call_key, progress)
+            return await (await self._connection(request.server_name)).call(*called)
 
     async def _catalogue(self, name: str) -> Catalogue:
         connection = await self._connection(name)

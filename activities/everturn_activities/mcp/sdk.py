@@ -6,6 +6,7 @@ The SDK takes a second to import, so this module is imported where a server is f
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ import httpcore2
 import httpx2
 import pydantic_core
 from mcp.client.client import Client
+from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -23,6 +25,9 @@ from mcp_types import (
     INVALID_REQUEST,
     REQUEST_TIMEOUT,
     AudioContent,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
     EmbeddedResource,
     ImageContent,
     Implementation,
@@ -60,6 +65,34 @@ class Answer:
     failed: bool = False
 
 
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
+"""Asks whoever a call is made for what a schema says; None where nobody answers."""
+
+_asking: ContextVar["_Asker | None"] = ContextVar("asking", default=None)
+
+
+class _Asker:
+    """Asks for one call, and for no longer than that runs."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._asked: set[asyncio.Future[Mapping[str, Any] | None]] = set()
+
+    async def __call__(self, message: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        asked = asyncio.ensure_future(self._ask(message, schema))
+        self._asked.add(asked)
+        try:
+            await asyncio.wait({asked})
+        finally:
+            asked.cancel()
+            self._asked.discard(asked)
+        return None if asked.cancelled() else asked.result()
+
+    def end(self) -> None:
+        for asked in self._asked:
+            asked.cancel()
+
+
 @dataclass(frozen=True)
 class Prompt:
     """A prompt that a server has; `arguments` are the names of those it takes, in order."""
@@ -84,8 +117,10 @@ class Connection:
             transport,
             client_info=Implementation(name="everturn", version="0"),
             message_handler=self._hear,
+            elicitation_callback=self._elicited,
             cache=None,
         )
+        self._askers: list[_Asker] = []
         self._identity = identity
         self._ended = ended
         self._status = status
@@ -125,6 +160,21 @@ class Connection:
     async def _hear(self, message: object) -> None:
         if getattr(message, "method", None) == _CHANGED:
             self._catalogue = None
+
+    async def _elicited(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult:
+        """Answer a server that wants to know something of a person."""
+        asker = _asking.get()
+        if asker is None and len(self._askers) == 1:
+            # Servers of older protocols do not say for which call they ask.
+            (asker,) = self._askers
+        if asker is None or not isinstance(params, ElicitRequestFormParams):
+            return ElicitResult(action="decline")
+        said = await asker(params.message, params.requested_schema)
+        if said is None:
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=dict(said))
 
     async def catalogue(self) -> Catalogue:
         """What it offers, asked anew where it has said that this has changed."""
@@ -171,10 +221,12 @@ class Connection:
         arguments: Mapping[str, Any],
         key: str,
         told: Callable[[str], None],
+        ask: Ask | None = None,
     ) -> Answer:
         """Call a tool. Raises ServerLost where the server was lost while it ran.
 
-        To cancel this tells the server that nobody waits any more.
+        To cancel this tells the server that nobody waits any more. `ask` asks a person what the
+        server wants to know meanwhile.
         """
 
         async def moved(
@@ -183,7 +235,7 @@ class Connection:
             done = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
             told(f"{done} {message}\n" if message else f"{done}\n")
 
-        with self._translated():
+        with self._translated(), self._asking_by(ask):
             try:
                 meta = cast("RequestParamsMeta", {KEY: key})
                 answer = await self._client.call_tool(
@@ -195,6 +247,21 @@ class Connection:
         if not pieces and answer.structured_content is not None:
             pieces = [_json(answer.structured_content)]
         return Answer("\n".join(pieces), bool(answer.is_error))
+
+    @contextmanager
+    def _asking_by(self, ask: Ask | None) -> Iterator[None]:
+        if ask is None:
+            yield
+            return
+        asker = _Asker(ask)
+        self._askers.append(asker)
+        token = _asking.set(asker)
+        try:
+            yield
+        finally:
+            _asking.reset(token)
+            self._askers.remove(asker)
+            asker.end()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -1,12 +1,14 @@
 """The servers of a worker's sessions: launched, compared with what was pinned, and called."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from everturn.agents import AgentSpec, ToolSpec
+from everturn.context.untrusted import neutral
 from everturn.errors import ServerFailed, ServerLost, ToolFailed
 from everturn.mcp import SOURCE, Catalogue, Server, differences
 from everturn.session import SessionKey
@@ -166,7 +168,8 @@ class Servers:
         session = self._sessions[key]
         session.calls += 1
         try:
-            answer = await manager.handle(request, context.idempotency_key, context.progress)
+            ask = _asker(name, tool.name, context)
+            answer = await manager.handle(request, context.idempotency_key, context.progress, ask)
         except ServerLost:
             raise ToolFailed(LOST.format(server=name)) from None
         except ServerFailed as error:
@@ -194,6 +197,18 @@ class Servers:
                 del self._sessions[key]
                 self._locks.pop(key, None)
                 await known.manager.handle(Terminate())
+
+
+def _asker(server: str, tool: str, context: InsideContext) -> Any:
+    """Asks the user what the server wants to know, as questions of the call."""
+    numbers = itertools.count(1)
+
+    async def ask(message: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        question = f"Server {server} asks: {neutral(message)}"
+        answer = await context.ask(next(numbers), tool, question, dict(schema))
+        return answer.content
+
+    return ask
 
 
 async def _launch(manager: Manager, server: Server) -> None:
