@@ -7,6 +7,7 @@ what the effect promises.
 
 import json
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp_servers import table
 from systems import Plan, StartSystem, System, final_text, until
 
 from everturn.messages import ToolMessage
@@ -21,7 +23,7 @@ from everturn_activities.tools import UNKNOWN_OUTCOME
 
 HERE = Path(__file__).parent
 EFFECTS = ("pure", "idempotent", "keyed", "once", "verified")
-WAYS = ("sync", "async", "child")
+WAYS = ("sync", "async", "child", "mcp")
 BEFORE_INTENT, AFTER_RESULT = "before the intent", "after the result"
 INSIDE = ("before the effect", "midst", "after the effect")
 
@@ -36,17 +38,29 @@ class AllAtOnce(Plan):
 
     @property
     def calls(self) -> list[tuple[str, str, str]]:
-        return [(stop, effect, way) for stop in self.stops for effect in EFFECTS for way in WAYS]
+        # A server has no probe that we could ask.
+        return [
+            (stop, effect, way)
+            for stop in self.stops
+            for effect in EFFECTS
+            for way in WAYS
+            if (effect, way) != ("verified", "mcp")
+        ]
 
     def replies(self, session: str) -> list[dict[str, Any]]:
         calls = [
-            {"name": f"{effect}_{way}", "arguments": {"stop": stop}}
+            {"name": named(effect, way), "arguments": {"stop": stop}}
             for stop, effect, way in self.calls
         ]
         return [
             {"text": "I do all of it.", "calls": calls},
             {"text": final_text(session), "calls": []},
         ]
+
+
+def named(effect: str, way: str) -> str:
+    """How the model calls the tool."""
+    return f"mcp_phased_{effect}" if way == "mcp" else f"{effect}_{way}"
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,10 @@ class Did:
 async def began(start_system: StartSystem, plan: AllAtOnce, placement: str) -> System:
     """A system with all but its worker."""
     system = await start_system({"all": plan}, placement, parts=("model", "api"))
+    command = [sys.executable, str(HERE / "phased_server.py"), str(system.workspace)]
+    effects = {effect: effect for effect in EFFECTS if effect != "verified"}
+    settings = table("phased", command, effects=effects)
+    (system.workspace / "everturn.toml").write_text(settings)
     shutil.copy(HERE / "acting.py", system.workspace)
     shutil.copy(HERE / "phased_tools.py", system.workspace / "tools")
     return system
@@ -83,10 +101,13 @@ async def taken_over(system: System) -> list[tuple[str, str, str, Did]]:
     assert isinstance(plan, AllAtOnce)
     found = []
     for (stop, effect, way), result in zip(plan.calls, told.results, strict=True):
-        name = f"{effect}_{way}"
-        assert result.name == name
-        times = (counts[name, stop, what] for what in ("began", "effect"))
-        found.append((stop, effect, way, Did(*times, result.text, result.failed)))
+        assert result.name == named(effect, way)
+        times = (counts[f"{effect}_{way}", stop, what] for what in ("began", "effect"))
+        text = result.text
+        if text.startswith("[Data "):
+            # What a server says is framed.
+            text = "\n".join(text.splitlines()[1:-1])
+        found.append((stop, effect, way, Did(*times, text, result.failed)))
     return found
 
 
