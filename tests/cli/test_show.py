@@ -177,6 +177,6 @@ def test_what_executors_do_is_shown_by_their_names():
     assert terminal.screen() == (
         "hands   s:1.1.0: Count them.\n"
         "...     s:1.1.0: add\n"
-        "...     s:1.1.0: {pay} waits for a perso\nn's leave.\n"
+        "...     s:1.1.0: {pay} waits for a perso\nn.\n"
         "reports s:1.1.0 max_steps in 1 step\n"
     )

@@ -18,7 +18,14 @@ from everturn.inputs import checked_text
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
 from everturn_workers.cli.completing import Names
-from everturn_workers.cli.deciding import answer_to, chosen, lines, told, verdict_from
+from everturn_workers.cli.deciding import (
+    answer_to,
+    chosen,
+    how_to_decide,
+    lines,
+    told,
+    verdict_from,
+)
 from everturn_workers.cli.follow import beginning
 from everturn_workers.cli.runtime import opened, reached_or_started
 from everturn_workers.cli.show import Page, consoles
@@ -117,8 +124,7 @@ class _Conversation:
                 if event.type == "approval_asked":
                     await self._show_question(event, say)
                 if event.type == "executor_event" and event.body["event"] == "approval_asked":
-                    executor, number = event.body["executor"], event.body["told"]["approval"]
-                    say(f"In a shell: 'everturn approvals approve {executor} {number}', or deny.")
+                    await self._show_executors_question(event, say)
                 if event.type == "budget_asked":
                     say(
                         f"The turn waits for an answer: /raise LIMIT, in {event.body['unit']},"
@@ -126,6 +132,12 @@ class _Conversation:
                     )
                 if event.type == "turn_finished":
                     self.working = False
+
+    async def _show_executors_question(self, event: Event, say: Callable[[str], None]) -> None:
+        """What an executor asks is answered in a shell, by the executor's name."""
+        for one in await self._client.approvals(event.body["executor"]):
+            if one.approval == event.body["told"]["approval"]:
+                say(how_to_decide(one))
 
     async def ask(self, prompt: "PromptSession[str]", say: Callable[[str], None]) -> None:
         while True:
