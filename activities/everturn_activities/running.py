@@ -142,15 +142,17 @@ async def _code(
                 os.close(end)
         try:
             async with asyncio.timeout(seconds) as timeout:
-                reading = asyncio.gather(*map(_collect, pipes, outputs))
+                collecting = zip(pipes, outputs, strict=True)
+                reading = [asyncio.create_task(_collect(*each)) for each in collecting]
                 try:
                     code = await _watched(process, invocation, working_dir, limits)
                     # What was started in the background would hold the pipe open.
                     _kill_group(process.pid)
-                    await reading
+                    await asyncio.gather(*reading)
                 finally:
-                    reading.cancel()
-                    await asyncio.wait({reading})
+                    for task in reading:
+                        task.cancel()
+                    await asyncio.wait(reading)
         except TimeoutError:
             if not timeout.expired():
                 raise

@@ -1,6 +1,7 @@
 """The limits of a command: each is held, and each is told in a sentence."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -179,3 +180,20 @@ async def test_output_is_shown_while_the_command_runs(call, folder):
 
     assert result.text == "exit code: 0\ncafé\nb\n"
     assert "".join(shown) == "café\nb\n"
+
+
+async def test_a_command_that_is_cut_off_leaves_nothing_for_the_log_to_find(call, caplog):
+    """What nobody looks at is logged when it is collected: in whatever runs just then, such as a
+    workflow."""
+    limits = CommandLimits(seconds=0.2)
+
+    result = await call(
+        "run_command",
+        {"command": "echo a; sleep 60"},
+        command_limits=limits,
+        unsafe_commands=True,
+    )
+    gc.collect()
+
+    assert "its time-out" in result.text
+    assert caplog.records == []

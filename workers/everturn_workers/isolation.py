@@ -38,6 +38,8 @@ class _Runner(SandboxedWorkflowRunner):
 
 sandbox = _Runner(
     restrictions=SandboxRestrictions.default.with_passthrough_modules(
-        "everturn", "everturn_activities", "pydantic", "pydantic_core", "annotated_types"
+        *("everturn", "everturn_activities", "pydantic", "pydantic_core", "annotated_types"),
+        # Its filter of log records imports as it goes, also of what is logged within a run.
+        "litellm",
     )
 )
