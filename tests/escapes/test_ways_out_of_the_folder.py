@@ -1,5 +1,6 @@
 """Attempts of a tool of files to leave the working folder: each is refused."""
 
+import asyncio
 import ctypes
 import os
 import threading
@@ -145,13 +146,15 @@ async def test_no_race_with_a_link_leads_out_of_the_folder(call, folder, outside
         "edit_file": {"old": "mine", "new": "mine"},
     }[name]
 
+    results = []
     with swapping(*pair) as swaps:
-        results = [await call(name, {"path": path, **arguments}) for _ in range(100)]
+        async with asyncio.timeout(30):
+            # A quick machine makes a hundred calls before the race has begun.
+            while len(results) < 100 or swaps.count(0) < 50:
+                results.append(await call(name, {"path": path, **arguments}))
 
     assert not any(SECRET in result.text for result in results)
     assert outside.read_text() == SECRET
-    # The race was there.
-    assert swaps.count(0) > 20
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){25}$"])
