@@ -7,7 +7,7 @@ from stories import SPEC, Story
 
 from everturn.executors import Delegation, ExecutorRules
 from everturn.session import FinishTurn, RunTools, SessionKey, TurnHead
-from everturn_activities.store import Handed, TurnEnd
+from everturn_activities.store import Handed, SessionSettings, TurnEnd
 
 
 def task(index: int, text: str = "Work.", **more: object) -> Delegation:
@@ -211,3 +211,15 @@ async def test_an_executor_works_in_the_folder_and_for_the_user_of_its_parent(
     assignment = await story.store.assignment(SessionKey("default", "s:1.1.0"))
     assert assignment is not None
     assert assignment.rules == ExecutorRules(level=1)
+
+
+async def test_an_executor_works_in_the_own_folder_of_its_parent(story: Story) -> None:
+    key = SessionKey("default", "own")
+    settings = SessionSettings("/workspace", "/workspace", folder="copy", own_dir="/copied")
+    await story.store.create_session(key, settings)
+    handed = Handed(key, 1, 1, "delegate:1.1.0", task(0, executor="own:1.1.0"))
+
+    await story.store.open_executor(handed)
+
+    made = await story.store.session(SessionKey("default", "own:1.1.0"))
+    assert (made.working_dir, made.own_dir) == ("/copied", None)
