@@ -10,6 +10,15 @@ WHOLE_BYTES_MAX = 4 * 1024 * 1024
 """Of what is kept of a result that is too long to be shown."""
 
 
+READ_MORE = "read_more"
+"""The tool that shows the rest."""
+
+
+def with_way_on(text: str, place: str) -> str:
+    """A cut text that says how to read on in what is kept whole at `place`."""
+    return text.replace(CUT_HERE, f'{CUT_HERE}; {READ_MORE} "{place}" shows them', 1)
+
+
 def capped(text: str, bytes_max: int = RESULT_BYTES_MAX) -> str:
     """`text` as valid UTF-8, cut in its middle to about `bytes_max` with a note of the cut."""
     if len(text) <= bytes_max and text.isascii():

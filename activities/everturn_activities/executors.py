@@ -9,11 +9,10 @@ from everturn.agents import AgentSpec
 from everturn.errors import UsageError
 from everturn.executors import Delegation, ExecutorRules, executor_name
 from everturn.session import Delegated, RunTools, SessionKey
+from everturn_activities.capped import READ_MORE
 from everturn_activities.heartbeat import heartbeating
-from everturn_activities.store import Handed, Inbound, Store, StoredCall, TurnEnd, Wake
+from everturn_activities.store import FollowUp, Handed, Inbound, Store, StoredCall, Wake
 from everturn_activities.toolbox import wrong_arguments
-
-READ_MORE = "read_more"
 
 
 class Waker(Protocol):
@@ -111,13 +110,14 @@ class Messenger:
             if wake is not None:
                 await self._waker.wake(wake)
 
-    async def ended(self, key: SessionKey, turn: int, end: TurnEnd) -> None:
+    async def ended(self, turn: int, end: FollowUp) -> None:
         """Do what follows from the end of a turn elsewhere."""
+        # First: who is cancelled may not have its task yet, nor a session.
+        await self.deliver(end.begun)
         for child in end.left:
-            cancel = Inbound(id=f"parent-ended:{key.session}:{turn}"[-200:], kind="cancel")
+            cancel = Inbound(id=f"parent-ended:{turn}", kind="cancel")
             accepted = await self._store.accept(child, cancel)
             if accepted.wake is not None:
                 await self._waker.wake(accepted.wake)
-        await self.deliver(end.begun)
         if end.wake is not None:
             await self._waker.wake(end.wake)

@@ -19,7 +19,7 @@ from everturn.session import Approved, RunTools, SessionKey, ToolsDone
 from everturn.tools import RESPONSE, Tool, ToolContext
 from everturn_activities import outcomes
 from everturn_activities.calling import caller
-from everturn_activities.capped import CUT_HERE, capped
+from everturn_activities.capped import READ_MORE, capped, with_way_on
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.hooks import HookRan
@@ -61,8 +61,6 @@ LEFT_RUNNING = (
     "The call is no longer waited for, as its turn was cancelled; it could not be ended and"
     " may still take effect."
 )
-
-READ_MORE = "read_more"
 
 
 class Ran(Protocol):
@@ -257,7 +255,7 @@ class ToolActivities:
         text = ran.text
         if ran.whole is not None and READ_MORE in spec.runs:
             place = f"{request.turn}.{request.step}.{call.index}"
-            text = text.replace(CUT_HERE, f'{CUT_HERE}; {READ_MORE} "{place}" shows them', 1)
+            text = with_way_on(text, place)
         text = await self._framed(request, key, spec, call, text)
         result = _result(call, text, ran.failed)
         return CompletedTool(call.index, attempt, result, seconds, ran.whole)

@@ -113,7 +113,6 @@ class TurnActivities:
 
     @activity.defn
     async def finish_turn(self, request: FinishTurn) -> Finished:
-        key = SessionKey(request.tenant, request.session)
         end = await self._store.finish_turn(request)
-        await self._messenger.ended(key, request.turn, end)
+        await self._messenger.ended(request.turn, end)
         return end.finished

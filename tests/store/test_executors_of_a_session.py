@@ -7,7 +7,7 @@ from stories import SPEC, Story
 
 from everturn.executors import Delegation, ExecutorRules
 from everturn.session import FinishTurn, RunTools, SessionKey, TurnHead
-from everturn_activities.store import Handed, SessionSettings, TurnEnd
+from everturn_activities.store import FollowUp, Handed, SessionSettings
 
 
 def task(index: int, text: str = "Work.", **more: object) -> Delegation:
@@ -36,7 +36,7 @@ async def left(story: Story, turn: TurnHead) -> int:
     return (await story.store.check_executors(request)).left
 
 
-async def finish(story: Story, turn: TurnHead, outcome: str = "completed") -> TurnEnd:
+async def finish(story: Story, turn: TurnHead, outcome: str = "completed") -> FollowUp:
     request = FinishTurn(
         *story.key,
         story.key.workflow_id,
@@ -53,7 +53,7 @@ def child(story: Story, name: str) -> Story:
     return replace(story, key=SessionKey(story.key.tenant, name))
 
 
-async def worked(story: Story, handed: Handed, outcome: str = "completed") -> TurnEnd:
+async def worked(story: Story, handed: Handed, outcome: str = "completed") -> FollowUp:
     """The turn of an executor, from its task to its end."""
     await story.store.open_executor(handed)
     executor = child(story, handed.delegation.executor)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from harness import Bench, calls, says, scripted
+from temporalio.client import WorkflowExecutionStatus
 
 from everturn.approvals import ToolVerdict
 from everturn.context.compose import Context
@@ -533,3 +534,28 @@ async def test_200_executors_of_a_width_of_20_leave_their_parents_history_short(
         print(f"\n{name}: {sum(counts)} executors, {model.most} at once, {sizes[name]:,} bytes")
     # One step more, and 190 executors.
     assert (sizes["many"] - sizes["few"]) / 190 < 200
+
+
+async def test_a_turn_that_is_cancelled_before_its_task_was_delivered_cancels_the_executor(
+    made, monkeypatch
+):
+    model = scripted(tasks("Count."), by_last_user={"^Count": [says("Seven.", hold="child")]})
+    key = await made.session()
+    deliver = Messenger.deliver
+
+    async def lose(self: Messenger, handed: list[Handed]) -> None:
+        if handed:
+            monkeypatch.setattr(Messenger, "deliver", deliver)
+
+    monkeypatch.setattr(Messenger, "deliver", lose)
+    async with made.worker(model):
+        await made.send(key, "Begin.")
+        await made.until(key, "executor_started")
+        await made.cancel(key)
+        told = await made.until(key, "turn_finished")
+        ended = await made.until(key, "executor_finished")
+        status = (await made.client.get_workflow_handle(key.workflow_id).describe()).status
+
+    assert told[-1].body["outcome"] == "cancelled"
+    assert ended[-1].body["outcome"] == "cancelled"
+    assert status is not WorkflowExecutionStatus.FAILED

@@ -157,7 +157,7 @@ class Handed:
 
 
 @dataclass(frozen=True)
-class TurnEnd:
+class FollowUp:
     """What is to be done once a turn's end is committed: hand over the tasks `begun`, cancel
     the executors `left`, and wake whoever waits for the session's own outcome."""
 
@@ -480,7 +480,7 @@ class Store(Protocol):
         """The texts that stand for the session and the agent, empty ones too."""
         ...
 
-    async def finish_turn(self, request: FinishTurn) -> TurnEnd: ...
+    async def finish_turn(self, request: FinishTurn) -> FollowUp: ...
 
     # Executors of a session.
 

@@ -12,7 +12,7 @@ from everturn.messages import message_from_json
 from everturn.session import Finished, FinishTurn, SessionKey
 from everturn.tools import RESPONSE
 from everturn_activities.store import (
-    TurnEnd,
+    FollowUp,
     approvals,
     asks,
     executors,
@@ -93,7 +93,7 @@ _FINISHED = Statement(
 )
 
 
-def finish(tx: Tx, request: FinishTurn, terms: Terms) -> TurnEnd:
+def finish(tx: Tx, request: FinishTurn, terms: Terms) -> FollowUp:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     turn = TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
@@ -106,12 +106,12 @@ def finish(tx: Tx, request: FinishTurn, terms: Terms) -> TurnEnd:
     elif session.host_epoch > request.epoch and session.open_turn is not None:
         raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
     left = executors.left(session, request.turn)
-    begun = executors.begun(session)
+    begun = executors.begin_next(session)
     if session.parent_sid is not None:
-        begun += executors.begun(session.parent)
+        begun += executors.begin_next(session.parent)
     more = inbox.let_go(session, request.workflow_id, request.run_id)
     session.save()
-    return TurnEnd(Finished(more=more), begun, left, wake)
+    return FollowUp(Finished(more=more), begun, left, wake)
 
 
 def _record_outcome(

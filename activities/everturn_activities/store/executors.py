@@ -21,7 +21,7 @@ from everturn.executors import (
 )
 from everturn.messages import message_from_json, user_text
 from everturn.session import Delegated, RunTools, SessionKey
-from everturn_activities.capped import CUT_HERE, capped
+from everturn_activities.capped import capped, with_way_on
 from everturn_activities.store import Handed, Inbound, Wake, accounts, inbox, schema, tool_journal
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -105,7 +105,7 @@ def hand_over(
     for task in tasks:
         if task.index not in known:
             _write(session, request.turn, request.step, width, task)
-    handed = _begin_next(session)
+    handed = begin_next(session)
     session.save()
     return handed
 
@@ -170,9 +170,22 @@ def reported(
     return wake
 
 
-def begun(session: LockedSession) -> list[Handed]:
-    """The tasks of a session that are on their way, with those that there is a place for now."""
-    return _begin_next(session)
+def begin_next(session: LockedSession) -> list[Handed]:
+    """Begin the tasks of a session that there is a place for, in order, and return all that are
+    on their way."""
+    rows = _UNDONE.all(session.tx.connection, {"of_sid": session.sid})
+    working = sum(row.state != "waits" for row in rows)
+    handed = [_handed(session.key, row) for row in rows if row.state == "begun"]
+    for row in rows:
+        if row.state != "waits" or working >= row.width:
+            continue
+        if not row.background and session.cancel_turn == row.turn:
+            continue
+        working += 1
+        _BEGIN.run(session.tx.connection, {**_place(row), "begun_at": session.tx.now})
+        handed.append(_handed(session.key, row))
+        session.tell(_started(row))
+    return handed
 
 
 def left(session: LockedSession, turn: int) -> list[SessionKey]:
@@ -217,22 +230,6 @@ def _write(session: LockedSession, turn: int, step: int, width: int, task: Deleg
     if task.background:
         text = works_on(task.executor)
         tool_journal.answer_call(session, turn, step, task.index, text, failed=False)
-
-
-def _begin_next(session: LockedSession) -> list[Handed]:
-    rows = _UNDONE.all(session.tx.connection, {"of_sid": session.sid})
-    working = sum(row.state != "waits" for row in rows)
-    handed = [_handed(session.key, row) for row in rows if row.state == "begun"]
-    for row in rows:
-        if row.state != "waits" or working >= row.width:
-            continue
-        if not row.background and session.cancel_turn == row.turn:
-            continue
-        working += 1
-        _BEGIN.run(session.tx.connection, {**_place(row), "begun_at": session.tx.now})
-        handed.append(_handed(session.key, row))
-        session.tell(_started(row))
-    return handed
 
 
 def _create(tx: Tx, parent: Any, key: SessionKey, task: Delegation) -> None:
@@ -294,7 +291,7 @@ def _report(parent: LockedSession, row: Any, report: ExecutorReport, meter: Mete
         return inbox.put(parent, inbound, meter.tokens(text)).wake
     if Delegation.model_validate_json(row.body).reads_on:
         place = f"{row.turn}.{row.step}.{row.idx}"
-        text = text.replace(CUT_HERE, f'{CUT_HERE}; read_more "{place}" shows them', 1)
+        text = with_way_on(text, place)
     tool_journal.answer_call(
         parent,
         row.turn,

@@ -67,6 +67,7 @@ from everturn_activities.store import (
     CallStarted,
     CompactionStarted,
     CompletedTool,
+    FollowUp,
     Handed,
     HookEnd,
     HookInterrupted,
@@ -84,7 +85,6 @@ from everturn_activities.store import (
     TakeoverNeeded,
     ToolInterrupted,
     ToolStarted,
-    TurnEnd,
     UnfinishedCall,
     Wake,
     accounts,
@@ -324,7 +324,7 @@ class SqlStore:
             lambda connection: snapshots.of_session(connection, key, agent)
         )
 
-    async def finish_turn(self, request: FinishTurn) -> TurnEnd:
+    async def finish_turn(self, request: FinishTurn) -> FollowUp:
         key = SessionKey(request.tenant, request.session)
         terms = self._terms(key, request.turn)
         finished = await self._database.write(lambda tx: endings.finish(tx, request, terms))
