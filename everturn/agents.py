@@ -1,13 +1,14 @@
 """Agents: who works a turn, with which model, tools and limits."""
 
 import hashlib
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from everturn.approvals import Approvals
+from everturn.approvals import Approvals, covers
 from everturn.budgets import Budget
 from everturn.folders import FolderKind
 from everturn.hooks import Hooks, ToolHook, of_tool
@@ -243,7 +244,8 @@ class ToolSpec(Frozen):
     `source` is `builtin`, `answer`, the workspace file that the function stands in, or `mcp:` and
     the server that runs it, which knows it as `remote`; `runs` is the tool's own name where it is
     shown under another. `searches`: it reads or looks for things
-    and does nothing else.
+    and does nothing else. A person decides about calls that `requires_approval`, or of those only
+    about them whose arguments `asks_only` covers.
     """
 
     name: str
@@ -257,6 +259,7 @@ class ToolSpec(Frozen):
     remote: str = ""
     searches: bool = False
     requires_approval: bool = False
+    asks_only: dict[str, str] = Field(default_factory=dict)
     untrusted: bool = False
 
     @property
@@ -294,7 +297,8 @@ class AgentSpec(Frozen):
     one more for whom that one asks. `checkpoints`: what files hold is kept before
     tools change them. `servers` are its MCP servers, whose tools are among `tools`
     once they are known, but those of `hidden`, and where `served_only` names any, only those;
-    `lifecycle` says whether they may change within a session.
+    `lifecycle` says whether they may change within a session. `priority` is how urgent its calls
+    are, where it is no person's conversation.
     `settings_error` tells why the workspace could not be read; such a turn ends with
     that reason as its outcome.
     """
@@ -315,6 +319,7 @@ class AgentSpec(Frozen):
     hidden: tuple[str, ...] = ()
     served_only: tuple[str, ...] | None = None
     settings_error: str | None = None
+    priority: int | None = None
     version: Literal[1] = 1
 
     @cached_property
@@ -342,8 +347,8 @@ class AgentSpec(Frozen):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return AgentSpec.model_construct(**{**fields, **values})
 
-    def asks_about(self, tool: ToolSpec) -> bool:
-        """Whether a person is asked before a call of the tool ends. To answer needs no leave."""
+    def asks_about(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person is asked before such a call ends. To answer needs no leave."""
         if tool.name == RESPONSE or tool.source == "answer":
             return False
         if tool.is_question:
@@ -353,7 +358,7 @@ class AgentSpec(Frozen):
             return True
         allowed = self.agent.allowed_tools
         if allowed is None:
-            return tool.requires_approval
+            return tool.requires_approval and covers(tool.asks_only, arguments)
         return names.isdisjoint(allowed) and not any(
             entry.startswith(PREFIX) and fnmatchcase(tool.name, entry) for entry in allowed
         )

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
@@ -88,7 +89,7 @@ def digest_of(tool: str, arguments: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def covers(pattern: dict[str, str], arguments: dict[str, Any]) -> bool:
+def covers(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> bool:
     """Whether a granted pattern lets a call with these arguments pass."""
     return all(
         name in arguments and _fits(wanted, arguments[name]) for name, wanted in pattern.items()

@@ -18,11 +18,16 @@ from everturn.budgets import BudgetVerdict
 from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
 from everturn.events import Event, cursor_from_text
 from everturn.folders import FolderKind
+from everturn.forks import ForkSession, RewindSession
 from everturn.inputs import checked_id
 from everturn.memory import FactScope
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.reading import TurnResult
+from everturn.schedule_client import Schedules
 from everturn.session import Mode
+from everturn.swarm_client import Swarms
+from everturn.task_requests import TaskRequests
+from everturn.trajectories import Difference
 from everturn.views import (
     AcceptedView,
     AgentPage,
@@ -56,6 +61,8 @@ from everturn.views import (
     Problem,
     RestoredView,
     RestoreFiles,
+    RewindUndoneView,
+    RewoundView,
     ServersAcceptedView,
     SessionPage,
     SessionView,
@@ -66,6 +73,8 @@ from everturn.views import (
     UsagePage,
     UsageRow,
 )
+from everturn.webhooks import Webhook
+from everturn.workers import WorkerPage, WorkerView
 
 PATIENCE_SECONDS = 60.0
 
@@ -78,7 +87,7 @@ _LONGEST_PAUSE_SECONDS = 2.0
 _View = TypeVar("_View", bound=BaseModel)
 
 
-class Client:
+class Client(TaskRequests):
     """Sessions of one runtime.
 
     Every request can be sent twice without harm: what creates or sends something carries
@@ -126,6 +135,7 @@ class Client:
         working_dir: str | None = None,
         user: str | None = None,
         folder: FolderKind | None = None,
+        webhook: Webhook | None = None,
     ) -> SessionView:
         """A new session, or the one of this `id` where it exists already.
 
@@ -139,8 +149,28 @@ class Client:
             working_dir=working_dir,
             user=user,
             folder=folder,
+            webhook=webhook,
         )
         return await self._post("/v1/sessions", body, SessionView)
+
+    async def fork(self, session: str, wanted: ForkSession) -> SessionView:
+        """A new session that begins with the messages of `session` up to a step."""
+        body = wanted.model_copy(update={"id": wanted.id or secrets.token_hex(8)})
+        return await self._post(f"/v1/sessions/{_segment(session)}/fork", body, SessionView)
+
+    async def diff(self, a: str, b: str, turn: int | None = None) -> Difference:
+        """What two sessions did, step by step, and where they part."""
+        return await self._get("/v1/diff", Difference, a=a, b=b, turn=turn)
+
+    async def rewind(self, session: str, turn: int, step: int | None = None) -> RewoundView:
+        """Take a session that rests back behind a step, and its files with it."""
+        path = f"/v1/sessions/{_segment(session)}/rewind"
+        return await self._post(path, RewindSession(turn=turn, step=step), RewoundView)
+
+    async def undo_rewind(self, session: str) -> RewindUndoneView:
+        """Send again what the newest rewind left out; files stay as they are."""
+        path = f"/v1/sessions/{_segment(session)}/rewind/undo"
+        return await self._post(path, CompactSession(), RewindUndoneView)
 
     async def remove_folder(self, session: str, force: bool = False) -> FolderRemovedView:
         """Remove the session's own folder; with `force` also where work would be lost with it."""
@@ -255,6 +285,10 @@ class Client:
         body = AnswerBudget(id=id or secrets.token_hex(16), **verdict.model_dump())
         return await self._post(f"/v1/sessions/{_segment(session)}/budget", body, AcceptedView)
 
+    async def workers(self) -> tuple[WorkerView, ...]:
+        """The workers of the runtime, the oldest first, and those that died and are not buried."""
+        return (await self._get("/v1/workers", WorkerPage)).workers
+
     async def approvals(self, session: str | None = None) -> list[ApprovalView]:
         """The tool calls that wait for a person's leave, newest first."""
         return list((await self._get("/v1/approvals", ApprovalPage, session=session)).approvals)
@@ -329,6 +363,16 @@ class Client:
         """Search a folder no more; UsageError where there is none of that name."""
         given = {"name": name} | ({} if workspace is None else {"workspace": workspace})
         await self._request("DELETE", "/v1/knowledge", params=given)
+
+    @property
+    def schedules(self) -> Schedules:
+        """Messages that are sent at set times."""
+        return Schedules(self._get, self._send)
+
+    @property
+    def swarms(self) -> Swarms:
+        """One agent's work on many items."""
+        return Swarms(self._get, self._post)
 
     async def compact(self, session: str) -> None:
         """Have the session's older messages summarised before its next step."""
@@ -406,14 +450,18 @@ class Client:
                 if sent.data:
                     yield event_from_flat(json.loads(sent.data))
 
-    async def _get(self, path: str, view: type[_View], **query: str | int | None) -> _View:
+    async def _get(self, path: str, view: type[_View], **query: str | float | None) -> _View:
         given = {name: value for name, value in query.items() if value is not None}
         return view.model_validate_json((await self._request("GET", path, params=given)).content)
 
     async def _post(self, path: str, body: BaseModel, view: type[_View]) -> _View:
         return await self._send("POST", path, body, view)
 
-    async def _send(self, method: str, path: str, body: BaseModel, view: type[_View]) -> _View:
+    async def _send(
+        self, method: str, path: str, body: BaseModel | None, view: type[_View]
+    ) -> _View:
+        if body is None:
+            return view.model_validate_json((await self._request(method, path)).content)
         try:
             content = body.model_dump_json(exclude_none=True)
         except ValueError:
@@ -428,12 +476,29 @@ class Client:
         while True:
             try:
                 answer = await self._http.request(method, path, **details)
-                if answer.is_success:
+                if answer.is_success and _is_json(answer):
                     self._reached = True
                     return answer
+                if answer.is_success or answer.is_redirect:
+                    raise UsageError(_no_runtime(self._url, answer))
                 raise _error(answer)
             except (httpx.TransportError, _ServerAway) as error:
                 await unreachable.pause(error)
+
+
+def _is_json(answer: httpx.Response) -> bool:
+    media_type = answer.headers.get("content-type", "")
+    return media_type.startswith("application/json") or not answer.content
+
+
+def _no_runtime(url: str, answer: httpx.Response) -> str:
+    if answer.next_request is None:
+        return f"What answers at {url} is no Everturn; check the address."
+    there = answer.next_request.url
+    return (
+        f"What answers at {url} leads on to {there.scheme}://{there.netloc.decode()}; name the"
+        " address where the API is."
+    )
 
 
 class _ServerAway(RuntimeUnavailable):

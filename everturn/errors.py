@@ -4,12 +4,16 @@
       UsageError                     the caller asked for something that cannot be
         WorkspaceError               a workspace, its settings, agents or tools
         UnknownSession               no session of that name
+        UnknownSchedule              no schedule of that name
+        UnknownTask                  no task of that id
+        UnknownWebhook               nothing that was to be sent has that id
         UnknownModel                 no provider serves a model of that name
         UnknownAgent                 the workspace has no agent of that name
         SecretMissing                a secret that settings name cannot be had
         IdempotencyConflict          one id was sent with two contents
         TooLarge                     an input above its limit
       RuntimeUnavailable             a server that we need cannot be reached or started
+        StoreAway                    the store's database does not answer for now
       ModelError                     the model's side failed
         ModelRefused                 nobody can repair it by waiting: key, request, policy
         ContextOverflow              the request is longer than the model's window
@@ -47,6 +51,18 @@ class UnknownSession(UsageError):
     pass
 
 
+class UnknownSchedule(UsageError):
+    pass
+
+
+class UnknownTask(UsageError):
+    pass
+
+
+class UnknownWebhook(UsageError):
+    pass
+
+
 class UnknownModel(UsageError):
     pass
 
@@ -68,6 +84,10 @@ class TooLarge(UsageError):
 
 
 class RuntimeUnavailable(EverturnError):
+    pass
+
+
+class StoreAway(RuntimeUnavailable):
     pass
 
 
@@ -116,7 +136,9 @@ class ServerFailed(EverturnError):
 
 
 class ServerLost(ServerFailed):
-    pass
+    def __init__(self, how: str) -> None:
+        super().__init__(f"The server {how}.")
+        self.how = how
 
 
 class ServerForgot(ServerFailed):

@@ -19,7 +19,7 @@ EventType = Literal[
     "step_finished",  # stop, calls, usage, cost_usd, duration_seconds
     "tool_started",  # call_id, index, name, arguments (a preview)
     "tool_output",  # call_id, index, name, text (a piece of what a running call says)
-    "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds
+    "tool_finished",  # call_id, index, name, failed, text (a preview), duration_seconds, recorded
     "cancel_accepted",  # target
     "budget_asked",  # approval, budget, unit, limit, spent, text: the turn waits for a person
     "budget_answered",  # approval, verdict, text, too_late
@@ -35,11 +35,18 @@ EventType = Literal[
     "compacted",  # first, last, tokens_before, tokens_after, usage, cost_usd
     "compaction_undone",  # first, last
     "messages_imported",  # messages, tokens: what the session began with
+    # session, at_turn, at_step, messages, tokens, edits (places), replay, unrecorded
+    "session_forked",
+    "session_rewound",  # at_turn, at_step, first, last (positions), messages
+    "rewind_undone",  # first, last
     "memory_consolidated",  # scope, facts and tokens before and after, cost_usd
+    "task_begun",  # task, task_attempt, attempts_left
+    "task_waits",  # task, task_attempt, reason, due_at: for the next one
+    "task_ended",  # task, task_attempt, state, reason, attempts, cost_usd
     "status",  # text
     "turn_finished",  # outcome, reason, text, usage, cost_usd, unpriced_calls, steps
     "gap",  # first, last: events that were trimmed away
-    "snapshot",  # the session's state where a lost log begins anew
+    "snapshot",  # turn: a lost log begins anew, and tells this turn and all later ones again
 ]
 
 DELTAS: frozenset[str] = frozenset({"text_delta", "thinking_delta", "tool_call_delta"})

@@ -10,6 +10,8 @@ from everturn.session import Blocking, ContextHead, OutcomeKind, TurnHead
 class Ended:
     outcome: OutcomeKind
     reason: str | None = None
+    passing: bool = False
+    """Time may repair what ended it."""
 
 
 CANCELLED = Ended("cancelled", "The turn was cancelled.")
@@ -18,7 +20,8 @@ WITHOUT_FOLDER = Ended("failed", UNUSABLE_FOLDER)
 
 def fault(error: str) -> Ended:
     """The end of a turn that a fault of ours keeps from going on."""
-    return Ended("failed", f"Everturn itself failed at it again and again: {error}")
+    said = f"Everturn itself failed at it again and again: {error}"
+    return Ended("failed", said, passing=True)
 
 
 def overfull(context: ContextHead) -> Ended:

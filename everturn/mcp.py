@@ -31,15 +31,30 @@ _VARIABLE = r"[A-Z][A-Z0-9_]*"
 _HEADER = re.compile(rf"(?:[A-Za-z][A-Za-z-]{{0,15}} )?\$\{{({_VARIABLE})\}}|({_VARIABLE})")
 
 
+class OAuthConfig(Frozen):
+    """`[mcp.servers.NAME.oauth]`: the client that everturn is known as where people sign in; it
+    registers itself without one. `client_secret` names a secret, or a worker's variable."""
+
+    client_id: str | None = Field(default=None, min_length=1)
+    client_secret: str | None = Field(default=None, pattern=f"^{_VARIABLE}$")
+    scope: str | None = None
+
+    @model_validator(mode="after")
+    def _whose(self) -> "OAuthConfig":
+        if self.client_secret is not None and self.client_id is None:
+            raise ValueError("client_secret goes with a client_id; write that too")
+        return self
+
+
 class ServerConfig(Frozen):
     """`[mcp.servers.NAME]`: a program that speaks MCP on its stdin and stdout, or an address.
 
     `env` gives the program variables: by its own names, those of the workspace's secrets, or of
     the worker's variables, whose values it gets; it sees no others but what any program needs.
     `headers` are sent to `url`, each with the value of such a one. `allowed_hosts` are those that
-    `url` may lead to, by default its own. `effect` is what calling any of its tools twice would
-    do, `effects` the same for some by their names there: what the server says of that does not
-    count.
+    `url` may lead to, by default its own. `oauth` says as whom people sign in there. `effect` is
+    what calling any of its tools twice would do, `effects` the same for some by their names there:
+    what the server says of that does not count.
     `stateful`: it remembers what a session did, so each session has one of its own, on one
     worker. Where one that is `required` cannot be launched, the turn ends.
     """
@@ -50,6 +65,7 @@ class ServerConfig(Frozen):
     url: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
     allowed_hosts: tuple[str, ...] | None = None
+    oauth: OAuthConfig | None = None
     effect: Effect = "once"
     effects: dict[str, Effect] = Field(default_factory=dict)
     stateful: bool = False
@@ -112,6 +128,10 @@ class ServerConfig(Frozen):
             raise ValueError("args and env go with a command; a url has headers")
         if self.command is not None and (self.headers or self.allowed_hosts is not None):
             raise ValueError("headers and allowed_hosts go with a url; a command has env")
+        if self.oauth is not None and self.command is not None:
+            raise ValueError("oauth goes with a url; a command has env")
+        if self.oauth is not None and any(one.lower() == "authorization" for one in self.headers):
+            raise ValueError("a server has either oauth or a header Authorization")
         return self
 
     @property
@@ -170,12 +190,34 @@ class Offer(Frozen):
         return _digest([self.name, self.description, self.parameters, self.annotations])
 
 
+class Argument(Frozen):
+    """What a prompt wants to be told."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+class Prompt(Frozen):
+    """A prompt as its server tells of it, with its arguments in order."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[Argument, ...] = ()
+
+
 class Catalogue(Frozen):
-    """All that a server offers, and who it is; `version` is what it says of itself."""
+    """All that a server offers, and who it is; `version` is what it says of itself.
+
+    `has_resources`: it says that there is something to be read. Neither that nor `prompts` is part
+    of the digest: no model is told of what they hold before a person asks for it, or it does.
+    """
 
     identity: tuple[str, ...]
     version: str = ""
     offers: tuple[Offer, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    has_resources: bool = False
 
     @property
     def digest(self) -> str:

@@ -1,6 +1,6 @@
 """What a turn's servers offer, as tools of its agent."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,6 +10,12 @@ from everturn.mcp import PREFIX, SOURCE, TOOLS_MAX, Offer, Server, named, tool_n
 from everturn.tools import may_call
 
 DESCRIPTION_CHARACTERS_MAX = 4_000
+TIMEOUT_SECONDS_MAX = 86_400.0
+
+LIST_RESOURCES = "list_resources"
+READ_RESOURCE = "read_resource"
+RESOURCE_TOOLS = frozenset({LIST_RESOURCES, READ_RESOURCE})
+"""Tools of an agent whose servers have resources."""
 
 
 def is_served(tool: ToolSpec) -> bool:
@@ -22,7 +28,7 @@ def names_server(listed: tuple[str, ...] | None, server: str) -> bool:
     if listed is None:
         return True
     prefix = tool_name(server, "")
-    return any(
+    return not RESOURCE_TOOLS.isdisjoint(listed) or any(
         entry.startswith(prefix) or ("*" in entry and prefix.startswith(entry.partition("*")[0]))
         for entry in listed
         if entry.startswith(PREFIX)
@@ -47,7 +53,9 @@ def with_catalogues(
     own = [tool for tool in spec.tools if not is_served(tool)]
     taken = {tool.name: f"the tool of {_of(tool)}" for tool in own}
     taken |= dict.fromkeys(spec.withheld, "a tool of this agent")
-    usable, withheld, problems = [], [], []
+    usable: list[ToolSpec] = []
+    refused: list[ToolSpec] = []
+    problems = []
     lists = [
         spec.served_only,
         spec.agent.tools,
@@ -75,12 +83,70 @@ def with_catalogues(
                 )
                 continue
             tool = _spec(name, offer, server)
-            if may_call(spec.agent.access, name, tool.effect, tool.searches):
-                usable.append(tool)
-            else:
-                withheld.append(name)
-    tools, hidden = (*own, *usable), (*spec.withheld, *withheld)
-    return spec.but(tools=tools, withheld=hidden), [neutral(problem) for problem in problems]
+            allowed = may_call(spec.agent.access, name, tool.effect, tool.searches)
+            (usable if allowed else refused).append(tool)
+    for tool in _reading(spec.servers):
+        if tool.name in taken:
+            problems.append(
+                f"Tool {tool.name} of MCP is left out: that is the name of {taken[tool.name]}."
+            )
+        elif tool.name not in spec.hidden and all(
+            listed is None or tool.name in listed for listed in lists
+        ):
+            allowed = may_call(spec.agent.access, tool.name, tool.effect, tool.searches)
+            (usable if allowed else refused).append(tool)
+    withheld = (*spec.withheld, *(tool.name for tool in refused))
+    return spec.but(tools=(*own, *usable), withheld=withheld), [
+        neutral(problem) for problem in problems
+    ]
+
+
+def has_resources(server: Server) -> bool:
+    return server.catalogue is not None and server.catalogue.has_resources
+
+
+def reads_resources(tool: ToolSpec) -> bool:
+    """Whether it is one of the tools for the resources of all servers."""
+    return tool.source == SOURCE
+
+
+def _reading(servers: Iterable[Server]) -> list[ToolSpec]:
+    """The tools for what the servers have to be read; none where that is nothing."""
+    having = [server for server in servers if has_resources(server)]
+    if not having:
+        return []
+    seconds = max(server.config.timeout_seconds for server in having)
+    server = {"type": "string", "enum": [one.name for one in having]}
+    uri = {"type": "string", "description": "Its address; one of a template is filled in."}
+    described = {
+        LIST_RESOURCES: (
+            "Lists the resources of MCP servers that can be read, and templates of their"
+            " addresses; of one server, or of all.",
+            {"type": "object", "properties": {"server": server}, "additionalProperties": False},
+        ),
+        READ_RESOURCE: (
+            "Reads a resource of an MCP server.",
+            {
+                "type": "object",
+                "properties": {"server": server, "uri": uri},
+                "required": ["server", "uri"],
+                "additionalProperties": False,
+            },
+        ),
+    }
+    return [
+        ToolSpec(
+            name=name,
+            description=description,
+            parameters=parameters,
+            effect="pure",
+            # Each server is waited for as long as its settings say.
+            timeout_seconds=min(seconds * 2 * len(having), TIMEOUT_SECONDS_MAX),
+            source=SOURCE,
+            untrusted=True,
+        )
+        for name, (description, parameters) in described.items()
+    ]
 
 
 def _of(tool: ToolSpec) -> str:

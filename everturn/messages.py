@@ -65,6 +65,41 @@ class SkillInvocation(Frozen):
         return f"/{self.name} {self.arguments}".strip()
 
 
+class PromptInvocation(Frozen):
+    """A prompt of an MCP server that a person asked for by `/mcp_<server>_<prompt> arguments`.
+    `text` is what the server made of it, from when a worker has asked that, once."""
+
+    type: Literal["prompt"] = "prompt"
+    name: str
+    arguments: str = ""
+    text: str | None = None
+
+    @property
+    def said(self) -> str:
+        """What the person wrote."""
+        return f"/{self.name} {self.arguments}".strip()
+
+    @property
+    def sent(self) -> str:
+        """What a model is sent."""
+        return self.said if self.text is None else self.text
+
+
+class ResourceMention(Frozen):
+    """A resource of an MCP server that a person named as `@<server>:<uri>` in the text before it.
+    `text` is what it held, from when a worker has read it, once."""
+
+    type: Literal["resource"] = "resource"
+    server: str
+    uri: str
+    text: str | None = None
+
+    @property
+    def sent(self) -> str:
+        """What a model is sent."""
+        return f"(resource {self.uri} was not read)" if self.text is None else self.text
+
+
 class ToolCall(Frozen):
     """A call that a model asks for.
 
@@ -80,13 +115,20 @@ class ToolCall(Frozen):
 
 
 class ToolResult(Frozen):
+    """`recorded`: nothing was run, an earlier run of the same call gave this result."""
+
     call_id: str
     name: str
     text: str
     failed: bool = False
+    recorded: bool = False
 
 
-UserPart = Annotated[Text | SkillInvocation | Image | Document, Field(discriminator="type")]
+Served = PromptInvocation | ResourceMention
+"""What a person asked of an MCP server, to be rendered by a worker."""
+
+AnyUserPart = Text | SkillInvocation | PromptInvocation | ResourceMention | Image | Document
+UserPart = Annotated[AnyUserPart, Field(discriminator="type")]
 AssistantPart = Annotated[Text | Thinking | ToolCall, Field(discriminator="type")]
 
 
@@ -98,10 +140,15 @@ class UserMessage(Frozen):
     def said(self) -> str:
         """The text of it as its sender wrote it."""
         return "".join(
-            part.said if isinstance(part, SkillInvocation) else part.text
+            part.text if isinstance(part, Text) else part.said
             for part in self.parts
-            if isinstance(part, Text | SkillInvocation)
+            if isinstance(part, Text | SkillInvocation | PromptInvocation)
         )
+
+    @property
+    def is_due(self) -> bool:
+        """Whether any of it is still to be rendered."""
+        return any(isinstance(part, Served) and part.text is None for part in self.parts)
 
 
 class AssistantMessage(Frozen):

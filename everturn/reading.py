@@ -86,7 +86,8 @@ class TurnResult:
 class Transcript:
     """Events in, current text of each step out.
 
-    An event that was seen before changes nothing. A delta of a newer attempt drops the
+    An event that was seen before changes nothing. A snapshot drops what is known of its turn and
+    of later ones, which are told anew. A delta of a newer attempt drops the
     older attempt's text, whether or not `superseded` was seen; a delta of an older attempt
     is dropped itself (U3).
     """
@@ -115,6 +116,8 @@ class Transcript:
                 return self._output(event)
             case "tool_started" | "tool_finished":
                 self._tool(event)
+            case "snapshot":
+                self._begin_anew(event.turn)
             case "turn_finished":
                 self.results[event.turn] = TurnResult.from_event(event)
         return True
@@ -127,6 +130,10 @@ class Transcript:
             step.text for (of, _), step in sorted(self.steps.items()) if of == turn and step.text
         ]
         return written[-1] if written else ""
+
+    def _begin_anew(self, turn: int) -> None:
+        self.steps = {of: step for of, step in self.steps.items() if of[0] < turn}
+        self.results = {of: result for of, result in self.results.items() if of < turn}
 
     def _step(self, event: Event) -> StepReading:
         key = (event.turn, event.step)

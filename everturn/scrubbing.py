@@ -4,7 +4,7 @@ import base64
 import html
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 SECRET_CHARACTERS_MIN = 8
@@ -156,9 +156,14 @@ def _forms(value: str) -> Iterator[str]:
     for one in values:
         content = one.encode("utf-8", "replace")
         yield _flat(one)
-        yield json.dumps(one)[1:-1]
-        yield json.dumps(one, ensure_ascii=False)[1:-1]
-        yield html.escape(one)
+        for escaped in (json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]):
+            yield escaped
+            # As encoders write it that have web pages in mind.
+            yield escaped.replace("/", "\\/")
+            yield _with_escapes(escaped, {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+        yield html.escape(one, quote=False)
+        for quote_mark in ("&#x27;", "&#39;", "&apos;"):
+            yield html.escape(one).replace("&#x27;", quote_mark)
         for quoted in (quote(one, safe=""), quote(one), quote_plus(one)):
             yield quoted
             yield _lower_escapes(quoted)
@@ -168,6 +173,10 @@ def _forms(value: str) -> Iterator[str]:
             encoded = _inner_base64(content, offset)
             yield encoded
             yield encoded.translate({ord("+"): "-", ord("/"): "_"})
+
+
+def _with_escapes(text: str, escapes: Mapping[str, str]) -> str:
+    return "".join(escapes.get(character, character) for character in text)
 
 
 def _lower_escapes(quoted: str) -> str:

@@ -84,7 +84,8 @@ class TurnHead:
     cut or empty; up to `recoveries_max` of them are followed by a nudge. `hooks_seconds` is how
     long the hooks may take that are to be run before the first step; 0 where none are.
     `folder_due`: the session's own folder is to be made before all that, or files that a
-    rolled-back turn changed are to be put back.
+    rolled-back turn changed are to be put back. `home` is the one whose workers come to the
+    session's files; empty where any does.
     """
 
     tenant: str
@@ -100,6 +101,7 @@ class TurnHead:
     recoveries_max: int = 3
     hooks_seconds: float = 0.0
     folder_due: bool = False
+    home: str = ""
 
     def after(self, reply: "StepHead") -> "TurnHead":
         return replace(
@@ -119,7 +121,8 @@ class ToolHead:
     """A tool call of a step: which, under which placement, for how many seconds at most, and
     after which delay. `asks`: a person decides before it runs. `before_seconds` is how long the
     hooks may take that may keep it from running, `after_seconds` those that run after it; 0
-    where there are none. `queue` is that of the one worker that has what it needs; empty where
+    where there are none. `may_ask`: a person may be asked while it runs, when its time stands
+    still. `queue` is that of the one worker that has what it needs; empty where
     any will do."""
 
     index: int
@@ -130,6 +133,7 @@ class ToolHead:
     asks: bool = False
     before_seconds: float = 0.0
     after_seconds: float = 0.0
+    may_ask: bool = False
     queue: str = ""
 
     @property
@@ -141,7 +145,9 @@ class ToolHead:
 @dataclass(frozen=True)
 class PrepareStep:
     """`resting` is the agent's own model where a fallback answers in its place, as it failed
-    so often of late. `tried`: a compaction before this step has failed just now."""
+    so often of late. `tried`: a compaction before this step has failed just now. `gathered`: this
+    run has asked the agent's servers for their tools. `home` has the session's files, as a turn's
+    head says."""
 
     tenant: str
     session: str
@@ -150,6 +156,8 @@ class PrepareStep:
     epoch: int
     resting: str | None = None
     tried: bool = False
+    gathered: bool = False
+    home: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,8 @@ class ContextHead:
     window. Messages before position `first` are not sent, and of turns before `since` only what
     was said. `layers` is the digest of the manifest that its prompt is composed from.
     `compaction` is the ordinal of the compaction that is due before the step can be
-    taken, 0 for none; `overfull` where none can be and the request exceeds the window.
+    taken, 0 for none; `overfull` where none can be and the request exceeds the window. `renders`:
+    nothing is prepared, for an MCP server is first to be asked for what the step would read.
     """
 
     tenant: str
@@ -184,6 +193,7 @@ class ContextHead:
     layers: str = ""
     first: int = 1
     since: int = 0
+    renders: bool = False
 
     @property
     def extent(self) -> Extent:
@@ -193,7 +203,7 @@ class ContextHead:
     @property
     def ready(self) -> bool:
         """Whether the step's model call can be made."""
-        return not (self.cancelled or self.compaction or self.overfull)
+        return not (self.cancelled or self.compaction or self.overfull or self.renders)
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,8 @@ class BegunStep:
     `wait_seconds`, or once the session is woken.
     `begin_again`: nothing is prepared, and the step is to be begun anew after the wait, and once
     the worker of the queue `gather`, where one is named, knows the tools of the agent's servers.
+    `elsewhere`: nothing is done, for the session's files are at a home that is not this worker's.
+    `lost`: the session's own folder is gone.
     """
 
     context: ContextHead
@@ -226,11 +238,14 @@ class BegunStep:
     begin_again: bool = False
     gather: str = ""
     compact: bool = False
+    elsewhere: bool = False
+    lost: bool = False
 
 
 @dataclass(frozen=True)
 class RunTools:
-    """Tool calls to run: the indexes of one step's calls."""
+    """Tool calls to run: the indexes of one step's calls. `home` has what they work in, as a
+    turn's head says."""
 
     tenant: str
     session: str
@@ -238,6 +253,7 @@ class RunTools:
     step: int
     epoch: int
     indexes: list[int]
+    home: str = ""
 
 
 @dataclass(frozen=True)
@@ -289,11 +305,12 @@ class RunHooks:
 
 @dataclass(frozen=True)
 class EndHooks:
-    """The hooks of a turn's end, which is recorded."""
+    """The hooks of a turn's end, which is recorded. `home` is as in a turn's head."""
 
     tenant: str
     session: str
     turn: int
+    home: str = ""
 
     @property
     def workflow_id(self) -> str:
@@ -321,11 +338,24 @@ class Gathered:
 @dataclass(frozen=True)
 class ToolsDone:
     """How many of the calls ended, and how many of those with an error result; `responded`
-    where one of them was the answer to the user."""
+    where one of them was the answer to the user. `elsewhere`: none has run, for what they work in
+    is at a home that is not this worker's."""
 
     done: int
     failed: int
     responded: bool = False
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True)
+class AwaitHome:
+    """Nobody took a call of a turn's at `home`: `at` which step, or of its end."""
+
+    tenant: str
+    session: str
+    turn: int
+    home: str
+    at: str
 
 
 @dataclass(frozen=True)
@@ -375,6 +405,23 @@ class Consolidate:
 
 
 @dataclass(frozen=True)
+class ScheduleStart:
+    """Input of a `Scheduled` run: which schedule has started it."""
+
+    tenant: str
+    name: str
+
+
+@dataclass(frozen=True)
+class FireSchedule:
+    """A time of a schedule has come: `at`, in seconds since 1970."""
+
+    tenant: str
+    name: str
+    at: float
+
+
+@dataclass(frozen=True)
 class CheckInbox:
     tenant: str
     session: str
@@ -401,6 +448,8 @@ class FinishTurn:
     step: int
     outcome: OutcomeKind
     reason: str | None = None
+    passing: bool = False
+    """Time may repair what ended it."""
 
 
 @dataclass(frozen=True)

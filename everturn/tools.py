@@ -36,6 +36,8 @@ ASK_USER = "ask_user"
 
 DELEGATE = "delegate"
 """The tool by which a turn hands work to an executor."""
+CRON = "cron"
+"""The tool by which an agent schedules messages to its own session; no executor has it."""
 
 # What every provider accepts as the name of a function.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -97,9 +99,9 @@ class Tool:
     `untrusted` says that strangers write what it answers: a model is shown that as data.
     `verify` is asked what became of a `once` call that was cut off: it returns the result,
     or None where the call had no effect. `requires_approval`: a person decides before a call
-    runs; `preview` is given the same arguments and tells, without any effect, what it would
-    do. `secrets` are the names of those that it reads. `convert` makes the function's arguments
-    from JSON that fits `parameters`.
+    runs, where `asks_only` covers its arguments; `preview` is given the same arguments and
+    tells, without any effect, what it would do. `secrets` are the names of those that it reads.
+    `convert` makes the function's arguments from JSON that fits `parameters`.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Tool:
     verify: Callable[[ToolContext], Any] | None = None
     requires_approval: bool = False
     preview: Callable[..., Any] | None = None
+    asks_only: Mapping[str, str] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()
     context_parameter: str | None = field(default=None, repr=False)
     convert: Callable[[dict[str, Any]], dict[str, Any]] | None = field(default=None, repr=False)

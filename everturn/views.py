@@ -8,10 +8,12 @@ from everturn.approvals import ApprovalState, AskKind, Decision
 from everturn.budgets import Budget, BudgetVerdict, Scope, Unit
 from everturn.context.window import Level
 from everturn.folders import FolderKind
+from everturn.forks import ForkedFrom
 from everturn.memory import USER, FactScope, FactSource
 from everturn.messages import AssistantMessage, Frozen, Message, ToolMessage, UserMessage
 from everturn.session import Mode, OutcomeKind, Placement, Stop
 from everturn.skills import Trust
+from everturn.webhooks import Webhook
 
 
 class UsageView(Frozen):
@@ -156,8 +158,11 @@ class SessionView(Frozen):
     folder: FolderKind = "shared"
     own_dir: str | None = None
     """The folder, of that kind, in which it works in place of `working_dir`."""
+    home: str | None = None
+    """The id of the home that has what it works in; None where any worker comes to that."""
     parent: str | None = None
     """Of an executor: the session that hands its work to it."""
+    forked: ForkedFrom | None = None
 
 
 class StepView(Frozen):
@@ -306,6 +311,7 @@ class NewSession(Frozen):
 
     `user` is whose facts its turns read and keep, by default the tenant's own. `folder` says
     whether it works in that folder itself or in one of its own, by default as its agent does.
+    `webhook` is told of each turn's end, and of each time that one waits for a person.
     """
 
     id: str | None = None
@@ -315,14 +321,17 @@ class NewSession(Frozen):
     working_dir: str | None = None
     user: str | None = None
     folder: FolderKind | None = None
+    webhook: Webhook | None = None
 
 
 class FolderRemovedView(Frozen):
     """Answer of `DELETE /v1/sessions/{id}/folder`. `branch` keeps the commits of a worktree that
-    had any of its own."""
+    had any of its own. `left_at` is the id of the home on which the files still lie: they are given
+    up, and nobody there was asked."""
 
     path: str
     branch: str | None = None
+    left_at: str | None = None
 
 
 class FileChangeView(Frozen):
@@ -334,7 +343,8 @@ class FileChangeView(Frozen):
 
 
 class CheckpointView(Frozen):
-    """What the tools of a step did to files; `left_out` counts those whose content was not kept."""
+    """What the tools of a step did to files; `left_out` counts those whose content was not kept,
+    `unrecorded` changed files that are not listed, because they were too many."""
 
     turn: int
     step: int
@@ -342,6 +352,7 @@ class CheckpointView(Frozen):
     tools: tuple[str, ...]
     files: tuple[FileChangeView, ...]
     left_out: int = 0
+    unrecorded: int = 0
 
 
 class CheckpointPage(Frozen):
@@ -364,10 +375,26 @@ class KeptFileView(Frozen):
 
 
 class RestoredView(Frozen):
-    """Files that are as they were, and those that were left as they are."""
+    """Files that are as they were, those that were left as they are, and what else may not be as
+    it was, in sentences."""
 
     files: tuple[str, ...]
     kept: tuple[KeptFileView, ...]
+    notes: tuple[str, ...] = ()
+
+
+class RewoundView(RestoredView):
+    """Answer of `POST /v1/sessions/{id}/rewind`: so many `messages` came behind the step."""
+
+    messages: int
+
+
+class RewindUndoneView(Frozen):
+    """Answer of `POST /v1/sessions/{id}/rewind/undo`: messages `first` to `last` are sent again;
+    files stay as they are."""
+
+    first: int
+    last: int
 
 
 class AgentView(Frozen):
@@ -404,17 +431,30 @@ class SkillView(Frozen):
     for_people: bool = True
 
 
+class PromptView(Frozen):
+    """A prompt of an MCP server, under the name that a person asks for it by; `arguments` are as
+    they are written, those in brackets may be left out."""
+
+    name: str
+    server: str
+    description: str = ""
+    arguments: tuple[str, ...] = ()
+
+
 class SkillPage(Frozen):
-    """`problems` are sentences about what of the skills could not be used."""
+    """What a person may ask for by `/name`. `prompts` are known once the session's agent has taken
+    a step. `problems` are sentences about what of the skills could not be used."""
 
     skills: tuple[SkillView, ...]
+    prompts: tuple[PromptView, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class NewMessage(Frozen):
     """Body of `POST /v1/sessions/{id}/messages`: `text`, or a message with images and documents.
 
-    A text `/name arguments` asks for the skill of that name, if the agent has one.
+    A text `/name arguments` asks for the skill of that name, if the agent has one, or for the
+    prompt `mcp_<server>_<prompt>`; `@<server>:<uri>` in it for a resource of an MCP server.
 
     `id` is the sender's idempotency key; without one the server makes one up.
     """

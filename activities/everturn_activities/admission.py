@@ -19,6 +19,7 @@ from everturn.errors import (
     UnknownModel,
 )
 from everturn.session import SessionKey
+from everturn.tasks import PERSONS
 from everturn_activities.candidates import Candidates
 from everturn_activities.gateways import Usage
 from everturn_activities.gateways.allowances import Allowance
@@ -107,7 +108,10 @@ class Admission:
         """
         route = self._route(spec, model)
         caller = f"{key.tenant}/{key.session}"
-        call = ModelCall(f"{caller}/{turn}/{step}", key.tenant, route, caller=caller)
+        urgent = spec.priority or PERSONS
+        call = ModelCall(
+            f"{caller}/{turn}/{step}", key.tenant, route, caller=caller, priority=urgent
+        )
         if spec.agent.fallback_models or not self._governor.is_free(call):
             standing = await self._store.standing(key, turn, step)
             if standing.model is not None and standing.model != model:
@@ -143,7 +147,8 @@ class Admission:
         """May a call begin that is no step's, such as a summary's?"""
         route = self._route(spec, model)
         caller = f"{key.tenant}/{key.session}"
-        call = ModelCall(f"{caller}/{name}", key.tenant, route, caller=caller)
+        urgent = spec.priority or PERSONS
+        call = ModelCall(f"{caller}/{name}", key.tenant, route, caller=caller, priority=urgent)
         if self._governor.counts_tokens(route):
             tokens = await self._store.context_tokens(key)
             call = replace(call, tokens=tokens + OUTPUT_TOKENS)

@@ -1,15 +1,17 @@
 """Checkpoints around the calls of our own tools that change files; any other passes."""
 
+import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from everturn.agents import ToolSpec
 from everturn.errors import ToolFailed
 from everturn.session import SessionKey
 from everturn_activities.builtin.inside import InsideContext
-from everturn_activities.checkpoints import OF_FILES, OF_TREES, Checkpoints, Record
+from everturn_activities.checkpoints import OF_FILES, OF_TREES, Checkpoints
+from everturn_activities.file_changes import Record
 from everturn_activities.threads import in_thread
 from everturn_activities.toolbox import ToolOutcome
 
@@ -19,8 +21,17 @@ log = logging.getLogger(__name__)
 
 
 class CallCheckpoints:
-    def __init__(self, checkpoints: Checkpoints) -> None:
+    """`note` is told of each turn before a call of it is recorded, where there are several homes
+    that could have the records."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        note: Callable[[SessionKey, int], Awaitable[None]] | None = None,
+    ) -> None:
         self._checkpoints = checkpoints
+        self._note = note
+        self._closing: set[asyncio.Future[None]] = set()
 
     async def around(
         self,
@@ -41,14 +52,25 @@ class CallCheckpoints:
         place = (context.turn, context.step)
         record = Record(*place, call, name, str(context.working_dir), time.time())
         try:
+            if self._note is not None:
+                await self._note(key, context.turn)
             await self._tried(lambda: self._checkpoints.before(key, record, path))
         except BaseException:
             running.close()
             raise
-        # What is cancelled here is closed by the next call, or by who puts it back.
-        ran = await running
-        await self._tried(lambda: self._checkpoints.after(key, call))
+        try:
+            ran = await running
+        except BaseException:
+            # What a person changes from now on is not the call's. Nobody waits for that.
+            closing = asyncio.ensure_future(self._after(key, call))
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            raise
+        await self._after(key, call)
         return ran
+
+    async def _after(self, key: SessionKey, call: str) -> None:
+        await self._tried(lambda: self._checkpoints.after(key, call))
 
     async def _tried(self, note: Any) -> None:
         try:

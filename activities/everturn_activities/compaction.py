@@ -61,6 +61,7 @@ class CompactionActivities:
         watch: CancelWatch,
         admission: Admission,
         worker: str,
+        know: Callable[[AgentSpec], None] = lambda spec: None,
     ) -> None:
         self._store = store
         self._gateways = gateways
@@ -71,6 +72,7 @@ class CompactionActivities:
         self._watch = watch
         self._admission = admission
         self._worker = worker
+        self._know = know
         self._flights = Flights()
 
     @activity.defn
@@ -83,6 +85,8 @@ class CompactionActivities:
     async def _admitted(self, request: Compact) -> Compacted:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
+        # This worker may have had nothing to do with the turn so far.
+        self._know(spec)
         model = spec.agent.compaction.model or spec.agent.model
         name = f"{request.turn}/compaction/{request.ordinal}"
         asked = await self._admission.ask_beside(key, name, spec, model)

@@ -46,6 +46,7 @@ class ConsolidationActivities:
         count: Callable[[str], int],
         admission: Admission,
         worker: str,
+        know: Callable[[AgentSpec], None] = lambda spec: None,
     ) -> None:
         self._store = store
         self._memories = memories
@@ -54,6 +55,7 @@ class ConsolidationActivities:
         self._count = count
         self._admission = admission
         self._worker = worker
+        self._know = know
 
     @activity.defn
     async def consolidate(self, request: Consolidate) -> int:
@@ -63,6 +65,8 @@ class ConsolidationActivities:
             if due is None:
                 return 0
             spec = await self._store.spec(due.key, due.turn)
+            # This worker may have had nothing to do with the turn.
+            self._know(spec)
             rules = spec.profile.memory
             model = rules.model or spec.agent.model
             name = f"{due.turn}/memory/{due.memory}"

@@ -5,8 +5,9 @@ at once, later ones about every 50 ms.
 """
 
 import asyncio
+from contextlib import suppress
 
-from everturn.errors import Fenced
+from everturn.errors import Fenced, RuntimeUnavailable
 from everturn.events import Draft, EventType
 from everturn.messages import AssistantMessage, Text
 from everturn.session import SessionKey
@@ -15,6 +16,7 @@ from everturn_activities.gateways import Delta, TextDelta, ThinkingDelta, ToolCa
 
 FIRST_SECONDS = 0.004
 COALESCE_SECONDS = 0.05
+STOP_SECONDS = 5.0
 
 
 class DeltaWriter:
@@ -31,6 +33,7 @@ class DeltaWriter:
         self._drafts = 0
         self._writing: asyncio.Task[None] | None = None
         self._unwritten: list[Draft] = []
+        self._written: list[Draft] = []
         self._appending = False
         self._stopping = False
         self._error: Fenced | None = None
@@ -51,6 +54,10 @@ class DeltaWriter:
         self._stopping = True
         if not self._appending:
             self._writing.cancel()
+        # What is being written is among the rest, too: a log that never answers keeps no reply
+        # from being recorded.
+        await asyncio.wait({self._writing}, timeout=STOP_SECONDS)
+        self._writing.cancel()
         await asyncio.gather(self._writing, return_exceptions=True)
         self._writing = None
 
@@ -59,7 +66,9 @@ class DeltaWriter:
         await self.stop()
         rest = self.rest()
         if rest and self._error is None:
-            await self._events.append_deltas(self._key, self._turn, self._step, self._attempt, rest)
+            # A log that is away says nothing of an attempt that failed.
+            with suppress(RuntimeUnavailable):
+                await self._append(rest)
 
     def rest(self) -> list[Draft]:
         """What is not written yet, as events; a write that failed may yet have been one."""
@@ -96,17 +105,24 @@ class DeltaWriter:
             if drafts:
                 self._unwritten, self._appending = drafts, True
                 try:
-                    await self._events.append_deltas(
-                        self._key, self._turn, self._step, self._attempt, drafts
-                    )
+                    await self._append(drafts)
+                    self._unwritten = []
                 except Fenced as error:
                     self._error = error
                     return
+                except RuntimeUnavailable:
+                    pass  # Kept, and written with what comes next, or with the reply.
                 finally:
                     self._appending = False
-                self._unwritten = []
             if not self._stopping:
                 await asyncio.sleep(COALESCE_SECONDS)
+
+    async def _append(self, drafts: list[Draft]) -> None:
+        """Append pieces, and all before them where the log has lost those."""
+        at = (self._key, self._turn, self._step, self._attempt)
+        if not await self._events.append_deltas(*at, drafts):
+            await self._events.append_deltas(*at, [*self._written, *drafts])
+        self._written += drafts
 
 
 def _joined(deltas: list[Delta]) -> list[tuple[EventType, str, str, str]]:

@@ -115,7 +115,7 @@ class Messenger:
         # First: who is cancelled may not have its task yet, nor a session.
         await self.deliver(end.begun)
         for child in end.left:
-            cancel = Inbound(id=f"parent-ended:{turn}", kind="cancel")
+            cancel = Inbound(id=f"parent-ended/{turn}", kind="cancel")
             accepted = await self._store.accept(child, cancel)
             if accepted.wake is not None:
                 await self._waker.wake(accepted.wake)

@@ -11,7 +11,7 @@ from temporalio import activity
 from everturn.errors import TurnCancelled
 from everturn.session import SessionKey
 from everturn_activities.store import Store
-from everturn_activities.wakeups import WakeUps, cancels, changed
+from everturn_activities.wakeups import Exchange, cancels, changed
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _is_only_dropped() -> bool:
 class CancelWatch:
     """Looks whether a turn is cancelled whenever its session says so, polling as fallback."""
 
-    def __init__(self, store: Store, wakeups: WakeUps) -> None:
+    def __init__(self, store: Store, wakeups: Exchange) -> None:
         self._store = store
         self._wakeups = wakeups
 

@@ -66,6 +66,7 @@ class Gatherer:
         clock: Callable[[], float] = time,
         left_out: Callable[[Agent], str | None] = lambda agent: None,
         clean: Callable[[str], str] = str,
+        know: Callable[[AgentSpec], None] = lambda spec: None,
     ) -> None:
         self._store = store
         self._sources = sources
@@ -73,6 +74,7 @@ class Gatherer:
         self._clock = clock
         self._left_out = left_out
         self._clean = clean
+        self._know = know
         self._turns: Bounded[SessionKey, _Standing] = Bounded(TURNS_KEPT, CHARACTERS_KEPT)
         self._snapshots: Bounded[str, Snapshot] = Bounded(SNAPSHOTS_KEPT, CHARACTERS_KEPT)
         self._texts: Bounded[str, tuple[str, str]] = Bounded(DIGESTS_KEPT, CHARACTERS_KEPT)
@@ -162,6 +164,8 @@ class Gatherer:
 
     async def _stand(self, key: SessionKey, turn: int, step: int, spec: AgentSpec) -> _Standing:
         """What stands for the turn already: since its first step, or since the session's."""
+        # Texts are taken from files that may hold what no prompt may.
+        self._know(spec)
         texts: dict[str, str] = {}
         before = await self._store.prepared(key, turn, step - 1) if step > 1 else None
         recipe = spec.profile.recipe

@@ -73,7 +73,11 @@ class Placed:
 
 class HookRunner:
     def __init__(
-        self, store: Store, command: Command, worker: str, is_alive: Callable[[str], bool]
+        self,
+        store: Store,
+        command: Command,
+        worker: str,
+        is_alive: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._command = command
@@ -107,7 +111,7 @@ class HookRunner:
         ours = caller(self._worker)
         begun = await self._store.begin_hook(at.key, at.turn, at.epoch, at.hook, ours, at.place)
         if isinstance(begun, HookInterrupted):
-            demand_over(at.hook, begun, self._worker, self._is_alive)
+            await demand_over(at.hook, begun, self._worker, self._is_alive)
             if begun.attempt >= ATTEMPTS_MAX:
                 text = TOO_OFTEN.format(hook=at.hook.shown, times=begun.attempt)
                 return await self._complete(at, HookEnd(None, text), 0.0)

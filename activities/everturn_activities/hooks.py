@@ -1,6 +1,5 @@
 """run_hooks: what a person has set to be run when an agent begins to work in a session."""
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
 
@@ -52,7 +51,7 @@ class HookActivities:
         command: Command,
         watch: CancelWatch,
         worker: str,
-        is_alive: Callable[[str], bool],
+        is_alive: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._store = store
         self._command = command
@@ -78,7 +77,7 @@ class HookActivities:
             if isinstance(begun, HookEnd):
                 continue
             if isinstance(begun, HookInterrupted):
-                demand_over(hook, begun, self._worker, self._is_alive)
+                await demand_over(hook, begun, self._worker, self._is_alive)
                 end = HookEnd(None, "", CUT_OFF.format(hook=hook.shown))
             else:
                 end = await self._end_of(key, turn, spec, hook)
@@ -96,15 +95,14 @@ class HookActivities:
         return HookEnd(ran.code, ran.output)
 
 
-def demand_over(
-    hook: Hook, begun: HookInterrupted, worker: str, is_alive: Callable[[str], bool]
+async def demand_over(
+    hook: Hook, begun: HookInterrupted, worker: str, is_alive: Callable[[str], Awaitable[bool]]
 ) -> None:
     """Raise OwnerAlive while the execution that began the hook may still report."""
-    elapsed = time.time() - begun.started_at
     if (
         begun.worker != worker
-        and elapsed < hook.timeout_seconds + OWNER_GRACE_SECONDS
-        and is_alive(begun.worker)
+        and begun.seconds < hook.timeout_seconds + OWNER_GRACE_SECONDS
+        and await is_alive(begun.worker)
     ):
         raise OwnerAlive(f"A hook is under way in worker {begun.worker}.")
 

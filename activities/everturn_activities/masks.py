@@ -18,6 +18,12 @@ _LOCK_TRIES = 50
 Bind = tuple[str, Path, str]
 """A bwrap option, the host's path, and the path below the working folder."""
 
+
+def may_be_placeholder(path: str, mode: int, size: int) -> bool:
+    """Whether a file that came or went may be one of ours, which stands while a command runs."""
+    return os.path.basename(path) in _FILES and size == 0 and not mode & 0o222
+
+
 _placeholders: set[Path] = set()
 """Placeholders that this process created and has not removed."""
 

@@ -16,6 +16,7 @@ from everturn.context.thoughts import thought_by
 from everturn.context.window import Frame
 from everturn.errors import Fenced, StaleHost, TurnCancelled
 from everturn.hooks import seconds_of
+from everturn.mcp_tools import is_served
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import ContextHead, PrepareStep, SessionKey, StepHead, Stop, ToolHead
 from everturn.tools import DELEGATE
@@ -267,7 +268,8 @@ class ModelActivities:
                     name=call.name[:64],
                     placement="executor" if hands_on else await self._placements.of_tool(tool),
                     timeout_seconds=tool.timeout_seconds if tool is not None else 1.0,
-                    asks=tool is not None and spec.asks_about(tool),
+                    may_ask=tool is not None and is_served(tool),
+                    asks=tool is not None and spec.asks_about(tool, call.arguments),
                     before_seconds=seconds_of(spec.hooks_before(tool)) if tool else 0.0,
                     after_seconds=seconds_of(spec.hooks_after(tool)) if tool else 0.0,
                     queue="" if tool is None else await self._homes.queue(key, spec, tool),

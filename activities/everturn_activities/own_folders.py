@@ -19,6 +19,7 @@ from everturn.session import SessionKey
 from everturn_activities import tree_copy
 from everturn_activities.git import Git, top_of
 
+FOLDERS = "folders"
 LOCK_SECONDS = 5.0
 BRANCHES = "everturn/"
 # What git takes in a branch's name of all that an id may hold.
@@ -67,15 +68,56 @@ def own_path(home: Path, key: SessionKey, kind: FolderKind, source: Path) -> Pat
 
 
 def found(home: Path, key: SessionKey, kind: FolderKind, source: str, path: str) -> OwnFolder:
-    """The folder that a session was given by `own_path`."""
+    """The folder that a session was given by `own_path`.
+
+    Raises ToolFailed where that was on another home.
+    """
     base = _base(home, key)
+    if not Path(path).is_relative_to(base):
+        raise ToolFailed(
+            f"it is to be {path}, and the home of this worker is {home}; have all processes on one"
+            " store share one home folder, or open such sessions with the folder 'shared'"
+        )
     below = Path(path).relative_to(base)
     return OwnFolder(kind, Path(source).resolve(), Path(path), base / below.parts[0])
 
 
+def moved(home: Path, key: SessionKey, path: str) -> Path:
+    """Where the folder that `own_path` put at `path` is on another home."""
+    base = _base(home, key)
+    parts = Path(path).parts
+    return base.joinpath(*parts[parts.index(base.name) + 1 :])
+
+
+def beside(key: SessionKey, kind: FolderKind, source: Path, of: FolderKind) -> Path:
+    """Where a fork has its own folder on a home that cannot be seen from here, made of `source`,
+    another session's own folder there, of the kind `of`.
+
+    Raises UsageError where that cannot be known.
+    """
+    base = next((one for one in source.parents if one.parent.name == FOLDERS), None)
+    if base is None or (kind == "worktree" and of != kind):
+        raise UsageError(
+            f"The folder {source} is at another home than this API's, so nobody can look whether it"
+            f" has a {kind}; choose the folder {'copy' if base else 'shared'!r}, or ask an API of"
+            " that home."
+        )
+    ours = _base(base.parent.parent, key)
+    return ours / (source.name if kind == "copy" else source.relative_to(base))
+
+
 def _base(home: Path, key: SessionKey) -> Path:
     digest = hashlib.sha256(f"{key.tenant}/{key.session}".encode()).hexdigest()[:16]
-    return home / "folders" / digest
+    return home / FOLDERS / digest
+
+
+def gone(path: str) -> str:
+    """What is said of a folder that was made, and is not there."""
+    return (
+        f"The session's own folder {path} is gone; 'everturn folders remove SESSION' forgets it,"
+        " and the session's next turn makes another. If it is on another machine, have that share"
+        " its home folder with this one."
+    )
 
 
 def is_whole(folder: OwnFolder) -> bool:

@@ -2,11 +2,11 @@
 
 from everturn.session import SessionKey
 from everturn_activities.store import Answer, AskPerson, Store
-from everturn_activities.wakeups import WakeUps, changed
+from everturn_activities.wakeups import Exchange, changed
 
 
 class Questions:
-    def __init__(self, store: Store, wakeups: WakeUps) -> None:
+    def __init__(self, store: Store, wakeups: Exchange) -> None:
         self._store = store
         self._wakeups = wakeups
 

@@ -32,7 +32,7 @@ def judged(error: Exception, agent: Agent, next_model: str | None) -> CallFailur
     A refusal is not the next model's to mend: a wrong key or request is told to a person.
     """
     if isinstance(error, ModelRefused | UnknownModel):
-        return CallFailure(str(error), tries_max=1)
+        return CallFailure(str(error), tries_max=1, refused=True)
     if isinstance(error, ModelStalled):
         return CallFailure(str(error), agent.stall_retries + 1, next_model, stalled=True)
     tries_max = agent.retries_max + 1

@@ -8,22 +8,37 @@ its own that the first writer wins, so a re-run repeats none of them.
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 
 from temporalio import activity
 
+from everturn.agents import AgentSpec
 from everturn.context.window import Frame
 from everturn.errors import OVERFLOW
-from everturn.session import BegunStep, ContextHead, PrepareStep, RunTools, SessionKey, StepHead
+from everturn.session import (
+    BegunStep,
+    ContextHead,
+    Placement,
+    PrepareStep,
+    RunTools,
+    SessionKey,
+    StepHead,
+)
+from everturn_activities import own_folders
 from everturn_activities.admission import Admission, GivenUp
 from everturn_activities.candidates import Candidates
 from everturn_activities.flights import Flights
 from everturn_activities.frames import Frames
 from everturn_activities.gathering import Gatherer
 from everturn_activities.governor import Wait
+from everturn_activities.heartbeat import heartbeating
+from everturn_activities.mcp.rendering import Renderer
 from everturn_activities.mcp.servers import Servers
 from everturn_activities.model import CallFailed, ModelActivities
 from everturn_activities.placement import Placements
+from everturn_activities.session_homes import SessionHomes
 from everturn_activities.store import Blocked, CallStarted, StepLayers, Store
+from everturn_activities.threads import in_thread
 from everturn_activities.tools import ToolActivities
 
 RERUNS_MAX = 3
@@ -42,10 +57,15 @@ class StepActivities:
         admission: Admission,
         models: ModelActivities,
         tools: ToolActivities,
-        servers: Servers,
+        servers: Servers | None,
         own_queue: Callable[[], Awaitable[str]],
+        renderer: Renderer,
+        homes: SessionHomes,
+        calls_models: bool,
     ) -> None:
-        """`own_queue` names a queue that this worker takes work from, and no other."""
+        """`servers` is None where this worker runs none. `own_queue` names a queue whose workers
+        do: of this one alone, where it runs them. Unless it `calls_models` all their calls are
+        queued."""
         self._store = store
         self._candidates = candidates
         self._frames = frames
@@ -56,6 +76,9 @@ class StepActivities:
         self._tools = tools
         self._servers = servers
         self._own_queue = own_queue
+        self._renderer = renderer
+        self._homes = homes
+        self._calls_models = calls_models
         self._flights = Flights()
 
     @activity.defn
@@ -65,15 +88,29 @@ class StepActivities:
         An inline call that fails is left to the workflow, which makes it as an activity
         with retries of its own.
         """
+        if self._homes.is_elsewhere(request.home):
+            return replace(_begin_again(request, 0.0), elsewhere=True)
         call = (request.tenant, request.session, request.turn, request.step)
         return await self._flights.join(call, lambda: self._begin(request))
+
+    @activity.defn
+    async def begin_step_at_home(self, request: PrepareStep) -> BegunStep:
+        """As `begin_step`, as an activity on a worker that has the session's files."""
+        async with heartbeating():
+            key = SessionKey(request.tenant, request.session)
+            spec = await self._store.spec(key, request.turn)
+            if not await in_thread(Path(spec.working_dir).is_dir):
+                said = own_folders.gone(spec.working_dir)
+                await self._store.folder_failed(key, request.turn, request.epoch, said)
+                return replace(_begin_again(request, 0.0), lost=True)
+            return await self.begin_step(request)
 
     async def _begin(self, request: PrepareStep) -> BegunStep:
         key = SessionKey(request.tenant, request.session)
         spec = await self._store.spec(key, request.turn)
-        if spec.servers and not self._servers.is_ready(key, spec):
-            # Before anything is recorded of the step: a model is told of no tool that this worker
-            # does not have.
+        if spec.servers and not self._is_ready(request, key, spec):
+            # Before anything is recorded of the step: a model is told of no tool that this worker,
+            # or the one that runs tools for it, does not have.
             return replace(_begin_again(request, 0.0), gather=await self._own_queue())
         made = await self._gatherer.gather(key, request.turn, request.step, spec)
         layers = self._gatherer.unrecorded(key, spec, made)
@@ -85,10 +122,14 @@ class StepActivities:
             if (other := self._candidates.after(spec, model, tokens)) is not None:
                 request, model = replace(request, resting=model), other
         frame = self._frames.of(spec, made.manifest, model)
-        placement = await self._placements.of_model(model)
+        placement: Placement = "queued"
+        if self._calls_models:
+            placement = await self._placements.of_model(model)
         if placement == "queued":
             context = await self._store.prepare_step(request, placement, model, frame, layers)
             self._gatherer.recorded(key, layers, context)
+            if context.renders:
+                return await self._after_rendering(request, key, spec)
             if not context.ready or context.placement == "queued":
                 if context.ready and context.budgeted:
                     blocked = await self._store.check_budget(context, model)
@@ -101,6 +142,8 @@ class StepActivities:
         try:
             if isinstance(asked, GivenUp):
                 context, begun = await self._begin_inline(request, model, frame, layers)
+                if context.renders:
+                    return await self._after_rendering(request, key, spec)
                 if begun is None:
                     return BegunStep(context)
                 if isinstance(begun, Blocked):
@@ -109,6 +152,8 @@ class StepActivities:
             else:
                 async with asked as admitted:
                     context, begun = await self._begin_inline(request, model, frame, layers)
+                    if context.renders:
+                        return await self._after_rendering(request, key, spec)
                     if begun is None:
                         return BegunStep(context)
                     if isinstance(begun, Blocked):
@@ -123,6 +168,18 @@ class StepActivities:
                 context, None, failed.refused, failed.pause_seconds, compact=overflowed
             )
         return BegunStep(context, await self._run_inline(context, reply))
+
+    def _is_ready(self, request: PrepareStep, key: SessionKey, spec: AgentSpec) -> bool:
+        """Whether the spec's servers have been launched, and offer what it says."""
+        if self._servers is None:
+            return request.gathered and not spec.is_pending
+        return self._servers.is_ready(key, spec)
+
+    async def _after_rendering(
+        self, request: PrepareStep, key: SessionKey, spec: AgentSpec
+    ) -> BegunStep:
+        queue = await self._renderer.queue(key, request.turn, spec)
+        return replace(_begin_again(request, 0.0), gather=queue)
 
     async def _begin_inline(
         self, request: PrepareStep, model: str, frame: Frame, layers: StepLayers

@@ -16,6 +16,8 @@ from everturn.messages import (
     AssistantMessage,
     Document,
     Image,
+    PromptInvocation,
+    ResourceMention,
     SkillInvocation,
     Text,
     Thinking,
@@ -103,6 +105,8 @@ def _count_part(part: Any, model: str) -> int:
     match part:
         case Text() | Thinking() | SkillInvocation():
             return count_text(part.text, model)
+        case PromptInvocation() | ResourceMention():
+            return count_text(part.sent, model)
         case Image():
             return IMAGE_TOKENS
         case Document():

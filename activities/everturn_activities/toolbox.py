@@ -22,6 +22,7 @@ from referencing.exceptions import Unresolvable
 from everturn.agents import Agent, ToolSpec
 from everturn.errors import ToolFailed
 from everturn.tools import Tool, ToolContext
+from everturn_activities.call_clock import CallClock
 from everturn_activities.capped import WHOLE_BYTES_MAX, capped
 from everturn_activities.threads import ExitError, in_thread
 
@@ -63,11 +64,12 @@ async def call_tool(
     arguments: dict[str, Any],
     malformed: str | None,
     context: ToolContext,
+    clock: CallClock | None = None,
 ) -> ToolOutcome:
     """Run one call of `tool` as `spec` tells, and never raise what the tool raises.
 
     Only cancelling comes through: an async tool has ended by then, while the thread of a
-    tool that is not async runs on, because nothing can stop it.
+    tool that is not async runs on, because nothing can stop it. `clock` holds its time-out.
     """
     wrong = wrong_arguments(spec, arguments, malformed)
     if wrong is not None:
@@ -86,16 +88,17 @@ async def call_tool(
         return ToolOutcome(capped(clean(_explained(error, context.working_dir))), failed=True)
     if tool.context_parameter is not None:
         given[tool.context_parameter] = context
-    return await _run(tool, spec, given, context)
+    return await _run(tool, spec, given, context, clock or CallClock())
 
 
 async def _run(
-    tool: Tool, spec: ToolSpec, given: dict[str, Any], context: ToolContext
+    tool: Tool, spec: ToolSpec, given: dict[str, Any], context: ToolContext, clock: CallClock
 ) -> ToolOutcome:
     # Before anything is cut: half a secret would not be found.
     clean = context.scrubber.scrubbed
     try:
         async with asyncio.timeout(spec.timeout_seconds) as timeout:
+            clock.start(timeout)
             text = rendered(await _returned(tool.run, spec.quick, given))
         return _told(clean(text))
     except asyncio.CancelledError:

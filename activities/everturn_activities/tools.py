@@ -4,7 +4,7 @@ import asyncio
 import functools
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -111,9 +111,12 @@ class ToolActivities:
         placements: Placements,
         watch: CancelWatch,
         worker: str,
-        is_alive: Callable[[str], bool],
+        is_alive: Callable[[str], Awaitable[bool]],
         homes: Homes | None = None,
+        is_elsewhere: Callable[[str], bool] = bool,
     ) -> None:
+        """`is_elsewhere` says whether a home is not this worker's."""
+        self._is_elsewhere = is_elsewhere
         self._store = store
         self._homes = homes
         self._toolbox = toolbox
@@ -126,6 +129,8 @@ class ToolActivities:
     @activity.defn
     async def run_tools(self, request: RunTools) -> ToolsDone:
         """The calls of a step, as an activity of their own."""
+        if activity.info().is_local and self._is_elsewhere(request.home):
+            return ToolsDone(0, 0, elsewhere=True)
         async with heartbeating():
             return await self.run(request)
 
@@ -323,6 +328,14 @@ class ToolActivities:
             return f"Tool {call.name} is no longer in the workspace {spec.workspace}."
         return found
 
+    async def _asks(self, request: RunTools, call: StoredCall) -> bool:
+        """Whether the call waits for a person's answer in its midst, when its time stands still."""
+        at = ("question", request.turn, request.step, call.name)
+        return any(
+            (one.kind, one.turn, one.step, one.tool) == at
+            for one in await self._store.approvals(request.tenant, request.session)
+        )
+
     async def _resolve(
         self, request: RunTools, key: SessionKey, spec: AgentSpec, begun: ToolInterrupted
     ) -> CompletedTool:
@@ -334,12 +347,16 @@ class ToolActivities:
         call = begun.call
         described = spec.tool(call.name)
         assert described is not None
-        elapsed = time.time() - (call.started_at or 0.0)
+        # By one clock for all: each worker has its own.
+        elapsed = begun.seconds
         if (
             call.worker is not None
             and call.worker != self._worker
-            and elapsed < described.timeout_seconds + OWNER_GRACE_SECONDS
-            and self._is_alive(call.worker)
+            and await self._is_alive(call.worker)
+            and (
+                elapsed < described.timeout_seconds + OWNER_GRACE_SECONDS
+                or await self._asks(request, call)
+            )
         ):
             raise OwnerAlive(f"Call {call.index} is under way in worker {call.worker}.")
         if described.effect != "once":

@@ -1,15 +1,17 @@
 """What the files of a folder hold, by their digests: read again only where a file has changed."""
 
-import hashlib
 import json
+import operator
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from everturn_activities.blobs.folder import FolderBlobs
 
 FILES_MAX = 100_000
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -29,11 +31,9 @@ NEVER = frozenset(
 DEPTH_MAX = 60
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NAME = operator.attrgetter("name")
 
 ABSENT, UNSAVED = "absent", "unsaved"
-
-Found = tuple[str, str, int, os.stat_result]
-"""A file's path and name, its open folder, and its status."""
 
 
 class Entry(NamedTuple):
@@ -68,107 +68,115 @@ class Tree:
         return sum(entry.content == UNSAVED for entry in self.entries.values())
 
 
-class Objects:
-    """Contents of files by their digests, in a folder; each is written once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def keep(self, content: bytes) -> str:
-        digest = hashlib.sha256(content).hexdigest()
-        path = self.path(digest)
-        with suppress(FileNotFoundError):
-            # A sweep leaves alone what was in use of late.
-            os.utime(path)
-            return digest
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_name(f".{digest}.{os.getpid()}")
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        part.replace(path)
-        return digest
-
-    def content(self, digest: str) -> bytes | None:
-        """None where it is kept no more."""
-        with suppress(FileNotFoundError):
-            return self.path(digest).read_bytes()
-        return None
-
-    def path(self, digest: str) -> Path:
-        return self.folder / digest[:2] / digest
-
-
-def look(root: Path, known: Mapping[str, Entry], objects: Objects) -> Tree:
+def look(root: Path, known: Mapping[str, Entry], blobs: FolderBlobs) -> Tree:
     """The files below `root`; contents that `known` does not tell are read and kept, within
     bounds. Links are not followed, and our own data is left out."""
-    return _looked(root, known, objects, READ_SECONDS)
+    return _Look(known, blobs, READ_SECONDS).at(root)
 
 
-def look_again(root: Path, known: Mapping[str, Entry], objects: Objects) -> Tree:
+def look_again(root: Path, known: Mapping[str, Entry], blobs: FolderBlobs) -> Tree:
     """The same after a command: files that it left alone are not read, if they never were."""
-    return _looked(root, known, objects, None)
+    return _Look(known, blobs, None).at(root)
 
 
-def _looked(
-    root: Path, known: Mapping[str, Entry], objects: Objects, first_seconds: float | None
-) -> Tree:
-    tree, now, began, room = Tree(), time.time_ns(), time.monotonic(), BYTES_MAX
-    for path, name, folder, status in _files(root, tree, objects.folder.parent):
-        entry = known.get(path)
-        same = entry is not None and entry.is_of(status)
-        if entry is not None and same and (first_seconds is None or entry.content != UNSAVED):
-            tree.entries[path] = entry
-            continue
-        first = first_seconds is not None and (same or entry is None)
-        seconds = first_seconds if first and first_seconds is not None else CHANGED_SECONDS
+class _Look:
+    """One look, and what it has left of its bounds."""
+
+    def __init__(
+        self, known: Mapping[str, Entry], blobs: FolderBlobs, first_seconds: float | None
+    ) -> None:
+        self._known = known
+        self._blobs = blobs
+        self._first_seconds = first_seconds
+        self._tree = Tree()
+        self._room = BYTES_MAX
+        self._now, self._began = time.time_ns(), time.monotonic()
+
+    def at(self, root: Path) -> Tree:
+        folder, ours = os.open(root, _FOLDER), None
+        with suppress(OSError):
+            ours = self._blobs.folder.parent.stat().st_ino
+        try:
+            self._below(folder, "", 0, ours)
+        finally:
+            os.close(folder)
+        return self._tree
+
+    def _below(self, folder: int, prefix: str, depth: int, ours: int | None) -> None:
+        tree, entries, known = self._tree, self._tree.entries, self._known
+        try:
+            with os.scandir(folder) as found:
+                members = sorted(found, key=_NAME)
+        except OSError:
+            tree.left_out += 1
+            return
+        # A folder may have 100,000 files, and two looks a command: this loop has to be quick.
+        for one in members:
+            path = prefix + one.name
+            try:
+                if one.is_dir(follow_symlinks=False):
+                    if one.name not in NEVER and one.inode() != ours:
+                        self._enter(folder, one.name, f"{path}/", depth, ours)
+                    continue
+                if not one.is_file(follow_symlinks=False):
+                    continue
+                if len(entries) >= FILES_MAX:
+                    tree.left_out += 1
+                    continue
+                status = one.stat(follow_symlinks=False)
+            except OSError:
+                # It is gone meanwhile.
+                continue
+            entry = known.get(path)
+            if (
+                entry is not None
+                and entry.is_of(status)
+                and (entry.content != UNSAVED or self._first_seconds is None)
+            ):
+                entries[path] = entry
+            else:
+                entries[path] = self._read(path, one.name, folder, status)
+
+    def _enter(self, folder: int, name: str, prefix: str, depth: int, ours: int | None) -> None:
+        if depth >= DEPTH_MAX:
+            self._tree.left_out += 1
+            return
+        try:
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._tree.left_out += 1
+            return
+        try:
+            self._below(inner, prefix, depth + 1, ours)
+        finally:
+            os.close(inner)
+
+    def _read(self, path: str, name: str, folder: int, status: os.stat_result) -> Entry:
+        """The file as it is now, its content kept where the bounds allow that."""
+        entry, first = self._known.get(path), self._first_seconds
+        changed = entry is not None and not entry.is_of(status)
+        seconds = CHANGED_SECONDS if first is None or changed else first
         content, marks = None, _marks(status)
-        if status.st_size <= min(FILE_BYTES_MAX, room) and time.monotonic() - began < seconds:
-            content = _kept(name, folder, objects)
-            room -= status.st_size
-            if content is not None and max(status.st_mtime_ns, status.st_ctime_ns) >= now - RACY_NS:
+        in_time = time.monotonic() - self._began < seconds
+        if in_time and status.st_size <= min(FILE_BYTES_MAX, self._room) and is_text(path):
+            content = _kept(name, folder, self._blobs)
+            self._room -= status.st_size
+            latest = max(status.st_mtime_ns, status.st_ctime_ns)
+            if content is not None and latest >= self._now - RACY_NS:
                 # It is read again: what follows within the same tick leaves no trace.
                 marks = (*marks[:3], 0, marks[4])
-        tree.entries[path] = Entry(content or UNSAVED, *marks)
-    return tree
+        return Entry(content or UNSAVED, *marks)
 
 
-def _files(root: Path, tree: Tree, home: Path) -> Iterator[Found]:
-    folder, ours = os.open(root, _FOLDER), None
-    with suppress(OSError):
-        ours = home.stat().st_ino
+def is_text(path: str) -> bool:
+    """Whether all who are told of a file can read its name. One that is no text is not put back."""
     try:
-        yield from _below(folder, "", 0, tree, ours)
-    finally:
-        os.close(folder)
-
-
-def _below(folder: int, prefix: str, depth: int, tree: Tree, ours: int | None) -> Iterator[Found]:
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda one: one.name)
-    except OSError:
-        return
-    for entry in entries:
-        path = prefix + entry.name
-        with suppress(OSError, UnicodeEncodeError):
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name in NEVER or entry.inode() == ours:
-                    continue
-                if depth >= DEPTH_MAX:
-                    tree.left_out += 1
-                    continue
-                inner = os.open(entry.name, _FOLDER, dir_fd=folder)
-                try:
-                    yield from _below(inner, f"{path}/", depth + 1, tree, ours)
-                finally:
-                    os.close(inner)
-            elif entry.is_file(follow_symlinks=False):
-                path.encode()
-                if len(tree.entries) >= FILES_MAX:
-                    tree.left_out += 1
-                else:
-                    yield path, entry.name, folder, entry.stat(follow_symlinks=False)
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _marks(status: os.stat_result) -> tuple[int, int, int, int, int]:
@@ -176,14 +184,19 @@ def _marks(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
-def _kept(name: str, folder: int, objects: Objects) -> str | None:
+def _kept(name: str, folder: int, blobs: FolderBlobs) -> str | None:
     try:
         descriptor = os.open(name, _READ, dir_fd=folder)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        content = file.read(FILE_BYTES_MAX + 1)
-    return objects.keep(content) if len(content) <= FILE_BYTES_MAX else None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        try:
+            content = file.read(FILE_BYTES_MAX + 1)
+        except OSError:
+            return None
+    return blobs.put(content) if len(content) <= FILE_BYTES_MAX else None
 
 
 def saved(tree: Tree) -> str:
@@ -199,7 +212,7 @@ def difference(was: Tree, now: Tree) -> str:
     """What makes `was` into `now`, in a few words where that is little."""
     changed = {path: entry for path, entry in now.entries.items() if was.entries.get(path) != entry}
     gone = [path for path in was.entries if path not in now.entries]
-    return json.dumps({"changed": changed, "gone": gone})
+    return json.dumps({"changed": changed, "gone": gone, "left_out": now.left_out})
 
 
 def changed(was: Tree, difference: str) -> Tree:
@@ -208,4 +221,4 @@ def changed(was: Tree, difference: str) -> Tree:
     entries |= {path: Entry(*entry) for path, entry in made["changed"].items()}
     for path in made["gone"]:
         del entries[path]
-    return Tree(entries, was.left_out)
+    return Tree(entries, made["left_out"])

@@ -18,6 +18,7 @@ from everturn.session import (
     TurnHead,
 )
 from everturn_activities.executors import Messenger
+from everturn_activities.session_homes import SessionHomes
 from everturn_activities.store import Assignment, Idle, Store, TakeoverNeeded
 from everturn_activities.toolbox import broken_schema
 
@@ -40,23 +41,34 @@ class Hosts(Protocol):
 
 class TurnActivities:
     def __init__(
-        self, store: Store, workspaces: Workspaces, hosts: Hosts, messenger: Messenger
+        self,
+        store: Store,
+        workspaces: Workspaces,
+        hosts: Hosts,
+        messenger: Messenger,
+        homes: SessionHomes,
     ) -> None:
         self._store = store
         self._workspaces = workspaces
         self._hosts = hosts
         self._messenger = messenger
+        self._homes = homes
 
     @activity.defn
     async def begin_turn(self, request: BeginTurn) -> TurnHead | None:
         """Host the session and open or resume a turn; None where there is nothing to do."""
+        return await self.begin(request)
+
+    async def begin(self, request: BeginTurn, known: AgentSpec | None = None) -> TurnHead | None:
+        """As `begin_turn`; a turn that is opened runs under `known`, where that is given."""
         key = SessionKey(request.tenant, request.session)
         closed = None
         while True:
-            assignment = await self._store.assignment(key)
-            spec = None
+            spec, known = known, None
+            assignment = await self._store.assignment(key) if spec is None else None
             if assignment is not None and assignment.pinned is None:
-                spec = self._spec(assignment)
+                assignment = await self._homes.placed(key, assignment)
+                spec = self.spec(assignment)
                 if spec.servers or assignment.served.get(spec.agent.name):
                     spec = await self._served(key, assignment, spec)
             begun = await self._store.begin_turn(request, spec, closed)
@@ -70,7 +82,8 @@ class TurnActivities:
                 closed = begun
             # Otherwise a message came in between: look again for whom it is.
 
-    def _spec(self, assignment: Assignment) -> AgentSpec:
+    def spec(self, assignment: Assignment) -> AgentSpec:
+        """What a turn runs under; one that says why where the workspace cannot be used."""
         try:
             return self._workspaces.spec(assignment)
         except UsageError as error:

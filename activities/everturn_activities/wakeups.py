@@ -1,4 +1,4 @@
-"""Tells every process of this machine which sessions changed, by datagrams on local sockets.
+"""Tells every process which sessions changed; on one machine by datagrams on local sockets.
 
 A datagram names sessions and carries nothing else. One may be lost: whoever waits looks
 again by itself every `POLL_SECONDS`.
@@ -10,7 +10,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from everturn.session import SessionKey
@@ -20,19 +20,60 @@ DATAGRAM_BYTES = 8_000
 TICK_NS = 100_000_000
 
 
-class WakeUps:
-    """One process's place in the exchange.
+class Exchange:
+    """One process's place in the exchange, and all there is where no other process is told."""
 
-    `tell` may be called from any thread. Without `listen` a process tells others and
-    itself, but hears nothing of them.
-    """
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[SessionKey, set[asyncio.Event]] = {}
+
+    async def close(self) -> None:
+        pass
+
+    def tell(self, keys: set[SessionKey]) -> None:
+        """Wake whoever waits for one of `keys`; called from any thread."""
+        self.tell_here(keys)
+
+    def tell_here(self, keys: set[SessionKey]) -> None:
+        """Wake whoever waits for one of `keys` in this process."""
+        if self._loop is not None and self._waiting:
+            # A loop that has ended takes nothing more, and neither does its process.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._heard_keys, keys)
+
+    @contextmanager
+    def waiting(self, key: SessionKey) -> Iterator[asyncio.Event]:
+        """An event that is set whenever `key` changes; whoever waits clears it."""
+        event = asyncio.Event()
+        events = self._waiting.setdefault(key, set())
+        events.add(event)
+        self._waits_changed()
+        try:
+            yield event
+        finally:
+            events.discard(event)
+            if not events:
+                self._waiting.pop(key, None)
+                self._waits_changed()
+
+    def _waits_changed(self) -> None:
+        """Hook: other topics than before are waited for."""
+
+    def _heard_keys(self, keys: set[SessionKey]) -> None:
+        for key in keys:
+            for event in self._waiting.get(key, ()):
+                event.set()
+
+
+class WakeUps(Exchange):
+    """The exchange of one machine. Without `listen` a process tells others and itself, but hears
+    nothing of them."""
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
         self._own: Path | None = None
         self._transport: asyncio.DatagramTransport | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: dict[SessionKey, set[asyncio.Event]] = {}
         self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._sender.setblocking(False)
         self._others: list[str] = []
@@ -66,12 +107,7 @@ class WakeUps:
         self._sender.close()
 
     def tell(self, keys: set[SessionKey]) -> None:
-        """Wake whoever waits for one of `keys`, here and in other processes."""
-        if self._loop is not None and self._waiting:
-            try:
-                self._loop.call_soon_threadsafe(self._heard_keys, keys)
-            except RuntimeError:
-                return  # The loop has ended, and the process with it.
+        super().tell(keys)
         others = self._peers()
         if not others:
             return
@@ -79,19 +115,6 @@ class WakeUps:
         for datagram in _packed(names):
             for other in others:
                 self._send(datagram, other)
-
-    @contextmanager
-    def waiting(self, key: SessionKey) -> Iterator[asyncio.Event]:
-        """An event that is set whenever `key` changes; whoever waits clears it."""
-        event = asyncio.Event()
-        events = self._waiting.setdefault(key, set())
-        events.add(event)
-        try:
-            yield event
-        finally:
-            events.discard(event)
-            if not events:
-                self._waiting.pop(key, None)
 
     def _peers(self) -> list[str]:
         try:
@@ -122,11 +145,6 @@ class WakeUps:
             tenant, _, session = name.partition("\0")
             keys.add(SessionKey(tenant, session))
         self._heard_keys(keys)
-
-    def _heard_keys(self, keys: set[SessionKey]) -> None:
-        for key in keys:
-            for event in self._waiting.get(key, ()):
-                event.set()
 
 
 class _Receiver(asyncio.DatagramProtocol):
@@ -164,3 +182,12 @@ async def changed(event: asyncio.Event, seconds: float = POLL_SECONDS) -> None:
 def cancels(key: SessionKey) -> SessionKey:
     """The topic on which a session's cancels are told: no session id holds a slash."""
     return SessionKey(key.tenant, f"{key.session}/cancel")
+
+
+def logged(key: SessionKey) -> SessionKey:
+    """The topic on which a log beside the store tells of new entries."""
+    return SessionKey(key.tenant, f"{key.session}/log")
+
+
+def is_logged(key: SessionKey) -> bool:
+    return key.session.endswith("/log")

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ from everturn.folders import FolderSettings
 from everturn.hooks import Hooks, together
 from everturn.hosts import Reach
 from everturn.mcp import PREFIX, Lifecycle, Server, ServerConfig, demand_server_name
-from everturn.mcp_tools import names_server
+from everturn.mcp_tools import RESOURCE_TOOLS, names_server
 from everturn.memory import FactScope
 from everturn.messages import Frozen
 from everturn.presets import DEFAULT_AGENT, PRESETS
@@ -31,7 +32,8 @@ from everturn.profile import Executors, Profile
 from everturn.search import Search
 from everturn.secrets import UPPER_NAME, SecretSource
 from everturn.skills import SkillRoot
-from everturn.tools import DELEGATE, RESPONSE, Tool, may_call
+from everturn.tasks import Output
+from everturn.tools import CRON, DELEGATE, RESPONSE, Tool, may_call
 from everturn_activities.agent_files import Definition, agent_names, read_agent
 from everturn_activities.builtin import ASKED_FOR, OF_MEMORY, SEARCH_WEB, builtins
 from everturn_activities.definitions import meant, place_of, read_toml, validated
@@ -40,6 +42,7 @@ from everturn_activities.tool_files import load_tools
 from everturn_activities.tool_packages import packaged_tools, without
 from everturn_activities.toolbox import broken_schema
 from everturn_activities.trust import require_trusted, resolved
+from everturn_activities.vault import Vault
 
 SETTINGS_FILE = "everturn.toml"
 SPECS_KEPT = 256
@@ -224,12 +227,21 @@ class Workspace:
             usable = [tool for tool in usable if tool.name != RESPONSE]
             usable.append(answering(agent.output))
         lifecycle = self.settings.mcp.lifecycle or profile.mcp.lifecycle
+        servers = () if lifecycle == "none" else self._servers(agent, profile)
+        for server in servers:
+            if lifecycle == "hot" and server.config.stateful:
+                raise WorkspaceError(
+                    f"Server {server.name} of {SETTINGS_FILE} is stateful, and the lifecycle of"
+                    f" servers in profile {profile.name} is hot: one that remembers what a session"
+                    ' did cannot change within it. Write lifecycle = "frozen" into [mcp], or let'
+                    f" agent {agent.name} not name it in mcp_servers."
+                )
         return AgentSpec(
             agent=agent,
             profile=profile,
             tools=tuple(usable),
             withheld=withheld,
-            servers=() if lifecycle == "none" else self._servers(agent, profile),
+            servers=servers,
             lifecycle=lifecycle,
             project=self.settings.project,
             checkpoints=self.settings.folders.checkpoints,
@@ -318,7 +330,7 @@ class Workspace:
 
     def _may_be_served(self, tool: str) -> bool:
         """Whether a server may offer such a tool: which ones it does is not known yet."""
-        return tool.startswith(PREFIX) and any(
+        return (tool.startswith(PREFIX) or tool in RESOURCE_TOOLS) and any(
             names_server((tool,), server) for server in self.settings.mcp.servers
         )
 
@@ -391,7 +403,9 @@ def executor_spec(spec: AgentSpec, rules: ExecutorRules) -> AgentSpec:
     """What the turns of an executor run under, whose agent has `spec`."""
     policy = spec.executors
     access = narrower(spec.agent.access, rules.access)
-    hidden = {*rules.minus_tools, *(() if rules.level < policy.depth_max else (DELEGATE,))}
+    hidden = {CRON, *rules.minus_tools}
+    if rules.level >= policy.depth_max:
+        hidden.add(DELEGATE)
     shown = [tool for tool in spec.tools if hidden.isdisjoint({tool.name, tool.runs})]
     usable = [
         tool
@@ -414,6 +428,28 @@ def executor_spec(spec: AgentSpec, rules: ExecutorRules) -> AgentSpec:
     )
 
 
+def answering_spec(spec: AgentSpec, output: Output) -> AgentSpec:
+    """`spec` for a session whose answers must fit `output`."""
+    changed: dict[str, Any] = {"output": output.schema_}
+    if output.mends_max is not None:
+        changed["recoveries_max"] = output.mends_max
+    tools = [tool for tool in spec.tools if tool.name != RESPONSE]
+    return spec.but(
+        agent=spec.agent.model_copy(update=changed),
+        tools=(*tools, answering(output.schema_)),
+    )
+
+
+def secret_of(vault: Vault) -> Callable[[str, str], str]:
+    """Reads a secret of a workspace by its name; raises UsageError where it cannot be had."""
+
+    def read(workspace: str, name: str) -> str:
+        loaded = load(Path(workspace))
+        return vault.value(loaded.path, loaded.settings.secrets, name)
+
+    return read
+
+
 def remembering(profile: Profile, settings: MemorySettings) -> Profile:
     """The profile with what the settings say of memory."""
     given = settings.model_dump(exclude_none=True)
@@ -426,7 +462,8 @@ def _working_dir(agent: Agent, folder: Path) -> Path:
     if agent.working_directory is None:
         return folder
     own = resolved(folder / Path(agent.working_directory).expanduser())
-    if not own.is_dir():
+    # A folder that is not on this machine cannot be judged here.
+    if folder.is_dir() and not own.is_dir():
         raise WorkspaceError(
             f"Agent {agent.name!r} sets working_directory to {agent.working_directory!r}, and"
             f" {own} is no folder; create it, or name another."
@@ -590,6 +627,7 @@ def tool_spec(tool: Tool, source: str = "builtin") -> ToolSpec:
         timeout_seconds=tool.timeout_seconds,
         source=source,
         requires_approval=tool.requires_approval,
+        asks_only=dict(tool.asks_only),
     )
 
 

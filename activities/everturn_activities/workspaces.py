@@ -17,7 +17,9 @@ from everturn.hooks import Hook
 from everturn.mcp_tools import is_served
 from everturn.secrets import SecretSource
 from everturn.session import SessionKey
+from everturn.tasks import Output
 from everturn.tools import Tool, ToolContext
+from everturn_activities import own_folders
 from everturn_activities.bounded import Bounded
 from everturn_activities.builtin import CODE, KNOWLEDGE, builtins
 from everturn_activities.builtin.answer import answer
@@ -37,6 +39,7 @@ from everturn_activities.vault import Vault
 from everturn_activities.workspace import (
     SKILL,
     Workspace,
+    answering_spec,
     executor_spec,
     load,
     manager_spec,
@@ -79,24 +82,29 @@ class Workspaces:
         spec = workspace.spec(assignment.agent, assignment.model, Path(assignment.working_dir))
         if assignment.rules is not None or spec.executors.managed:
             spec = self._placed(spec, assignment.rules)
+        if assignment.output is not None:
+            spec = self._answering(spec, assignment.output)
         useful = self._useful(spec, assignment)
         kept = {*useful, *(spec.agent.tools or ())}
         useless: set[str] = {name for name in spec.profile.when_useful if name not in kept}
         skills = self._services.skills
-        if skills is None or not skills.shelf(spec).has_root():
+        if skills is None or (assignment.here and not skills.shelf(spec).has_root()):
             # Without any place for skills, a tool that reads them has nothing to do.
             useless.add(SKILL)
         tools = tuple(tool for tool in spec.tools if (tool.runs or tool.name) not in useless)
         working_dir = _own_place(spec, assignment)
-        if (len(tools), assignment.user, useful, working_dir) == (
-            *(len(spec.tools), spec.user, spec.useful, spec.working_dir),
-        ):
+        own = (len(tools), assignment.user, useful, working_dir, assignment.priority)
+        if own == (len(spec.tools), spec.user, spec.useful, spec.working_dir, spec.priority):
             return spec
-        asked = (spec.hash, assignment.user, useful, len(tools), working_dir)
+        asked = (spec.hash, *own)
         made = self._made.get(asked)
         if made is None:
             made = spec.but(
-                tools=tools, user=assignment.user, useful=useful, working_dir=working_dir
+                tools=tools,
+                user=assignment.user,
+                useful=useful,
+                working_dir=working_dir,
+                priority=assignment.priority,
             )
             self._made.put(asked, made)
         return made
@@ -107,6 +115,14 @@ class Workspaces:
         made = self._made.get(asked)
         if made is None:
             made = manager_spec(spec) if rules is None else executor_spec(spec, rules)
+            self._made.put(asked, made)
+        return made
+
+    def _answering(self, spec: AgentSpec, output: Output) -> AgentSpec:
+        asked = (spec.hash, output.model_dump_json())
+        made = self._made.get(asked)
+        if made is None:
+            made = answering_spec(spec, output)
             self._made.put(asked, made)
         return made
 
@@ -130,7 +146,12 @@ class Workspaces:
         found = set(assignment.useful or ())
         if KNOWLEDGE in wanted and assignment.searched:
             found.add(KNOWLEDGE)
-        if CODE in wanted and assignment.useful is None and self._may_hold_code(spec):
+        if (
+            CODE in wanted
+            and assignment.useful is None
+            # In doubt it has them: what cannot be seen from here may hold code.
+            and (not assignment.here or self._may_hold_code(spec))
+        ):
             found.add(CODE)
         return tuple(sorted(found)) if wanted else ()
 
@@ -230,7 +251,8 @@ class Workspaces:
             context = await self._given(tool, spec, context)
         except SecretMissing as error:
             return ToolOutcome(str(error), failed=True)
-        running = call_tool(tool, spec, arguments, malformed, context)
+        clock = inside.clock if isinstance(inside, InsideContext) else None
+        running = call_tool(tool, spec, arguments, malformed, context, clock)
         if self._checkpoints is None or not isinstance(inside, InsideContext):
             return await running
         return await self._checkpoints.around(inside, spec, arguments, running)
@@ -304,11 +326,8 @@ def _own_place(spec: AgentSpec, assignment: Assignment) -> str:
     """Where the agent works in a session that has a folder of its own, or just in `spec`'s."""
     if assignment.own_dir is None:
         return spec.working_dir
-    if not assignment.folder_due and not Path(assignment.own_dir).is_dir():
-        raise WorkspaceError(
-            f"The session's own folder {assignment.own_dir} is gone; 'everturn folders remove"
-            " SESSION' forgets it, and the session's next turn makes another."
-        )
+    if assignment.here and not assignment.folder_due and not Path(assignment.own_dir).is_dir():
+        raise WorkspaceError(own_folders.gone(assignment.own_dir))
     source, place = resolved(Path(assignment.working_dir)), Path(spec.working_dir)
     if not place.is_relative_to(source):
         raise WorkspaceError(

@@ -9,9 +9,12 @@ from everturn.context.compose import Context, side_request
 from everturn.context.cuts import Extent
 from everturn.context.window import Frame
 from everturn.messages import (
+    AnyUserPart,
     AssistantMessage,
     Document,
     Image,
+    PromptInvocation,
+    ResourceMention,
     SkillInvocation,
     Text,
     ToolCall,
@@ -187,10 +190,12 @@ def _told(message: AnyMessage) -> list[tuple[str, str]]:
             ]
 
 
-def _part(part: Text | SkillInvocation | Image | Document) -> str:
+def _part(part: AnyUserPart) -> str:
     match part:
         case Text() | SkillInvocation():
             return part.text
+        case PromptInvocation() | ResourceMention():
+            return part.sent
         case Image():
             return "(an image)"
         case Document():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-CutKind = Literal["compaction", "rollback"]
+CutKind = Literal["compaction", "rollback", "rewind"]
 
 
 @dataclass(frozen=True)

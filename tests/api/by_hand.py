@@ -1,10 +1,12 @@
 """A real API on a real store and a real workspace, and turns that are worked by hand."""
 
 import asyncio
+import secrets
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import uvicorn
@@ -29,16 +31,23 @@ from everturn_activities.gateways import Usage
 from everturn_activities.knowledge import Embedder
 from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.sqlite import SqliteIndex
+from everturn_activities.own_folders import own_path
 from everturn_activities.starter import create
 from everturn_activities.store import Caller, CallStarted, Wake
 from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
+from everturn_activities.store.schedules import Told
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_memories import SqlMemories
+from everturn_activities.store.sql_schedules import SqlSchedules
+from everturn_activities.store.sql_swarms import SqlSwarms
+from everturn_activities.store.sql_tasks import SqlTasks
+from everturn_activities.store.workers import SqlWorkers
 from everturn_activities.wakeups import WakeUps
-from everturn_workers.api import check, create_app
+from everturn_workers.api import WaitsFor, check, create_app
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
+from everturn_workers.kept_schedules import KeptSchedules
 from everturn_workers.settings import Settings
 
 WORKER = Caller(worker="w", nonce="n")
@@ -48,9 +57,19 @@ SPEC = AgentSpec(agent=Agent(), workspace="/", working_dir="/")
 @dataclass
 class RecordingWaker:
     woken: list[Wake] = field(default_factory=list)
+    schedules: dict[str, Told] = field(default_factory=dict)
+    swarms: list[SessionKey] = field(default_factory=list)
     reachable: bool = True
     busy: asyncio.Event | None = None
     """Set it to let wake-ups through."""
+
+    async def keep_schedule(self, told: Told) -> None:
+        if not self.reachable:
+            raise RuntimeUnavailable("Temporal is away.")
+        self.schedules[told.schedule_id] = told
+
+    async def schedule_ids(self) -> set[str]:
+        return set(self.schedules)
 
     async def wake(self, wake: Wake) -> None:
         if not self.reachable:
@@ -58,6 +77,11 @@ class RecordingWaker:
         if self.busy is not None:
             await self.busy.wait()
         self.woken.append(wake)
+
+    async def wake_swarm(self, key: SessionKey) -> None:
+        if not self.reachable:
+            raise RuntimeUnavailable("Temporal is away.")
+        self.swarms.append(key)
 
 
 class Runtime:
@@ -72,16 +96,21 @@ class Runtime:
         self.database = SqliteDatabase(folder / "everturn.db", self.wakeups.tell)
         self.store = SqlStore(self.database, lambda message: 1)
         self.memories = SqlMemories(self.database, lambda text: len(text.split()))
+        self.tasks = SqlTasks(self.database, lambda message: 1)
+        self.schedules = SqlSchedules(self.database, lambda message: 1, folder)
+        self.swarms = SqlSwarms(self.database, lambda message: 1, partial(own_path, folder))
         self.library = Library(
             SqlKnowledgeBases(self.database),
             SqliteIndex(folder / "knowledge.db"),
             lambda tenant, workspace: self.embedder,
         )
+        self.workers = SqlWorkers(self.database)
         self.embedder: Embedder | None = None
         self.log = SqlEventLog(self.database, self.wakeups)
         self.workspace = folder / "workspace"
         create(self.workspace)
         self.missing: str | None = None
+        self.streams_wait: WaitsFor | None = None
         self._runs = 0
 
     def settings(self, **given: object) -> Settings:
@@ -94,12 +123,17 @@ class Runtime:
         return create_app(
             self.store,
             self.memories,
+            self.tasks,
+            KeptSchedules(self.schedules, self.waker),
+            self.swarms,
             self.library,
+            self.workers,
             self.log,
             Front(self.store, self.waker),
             self.settings(**given),
             check=check,
             waits_for=waits_for,
+            streams_wait=self.streams_wait,
         )
 
     async def begin(self, session: str, spec: AgentSpec = SPEC) -> TurnHead:
@@ -123,7 +157,9 @@ class Runtime:
         return context, await self.begin_attempt(context)
 
     async def begin_attempt(self, context: ContextHead) -> int:
-        started = await self.store.begin_model_call(context, "m", WORKER)
+        # Each attempt is an execution of its own.
+        caller = replace(WORKER, nonce=secrets.token_hex(4))
+        started = await self.store.begin_model_call(context, "m", caller)
         assert isinstance(started, CallStarted)
         return started.attempt
 
@@ -158,13 +194,13 @@ class Runtime:
             StepHead(context.step, "end_turn"),
             [],
         )
-        await self._end(head, context.step, "completed", None)
+        await self.end(head, context.step, "completed", None)
 
     async def fail(self, session: str, reason: str) -> None:
         """A turn that fails before its first step."""
-        await self._end(await self.begin(session), 0, "failed", reason)
+        await self.end(await self.begin(session), 0, "failed", reason)
 
-    async def _end(
+    async def end(
         self, head: TurnHead, step: int, outcome: OutcomeKind, reason: str | None
     ) -> None:
         workflow_id = SessionKey("default", head.session).workflow_id

@@ -103,9 +103,7 @@ async def test_a_worker_that_is_told_to_run_a_call_that_waits_leaves_it(
     await sent(runtime)
     await asks(runtime, {"path": "a.txt"})
     nobody: Any = None
-    tools = ToolActivities(
-        runtime.store, Workspaces(), nobody, nobody, "w", is_alive=lambda worker: True
-    )
+    tools = ToolActivities(runtime.store, Workspaces(), nobody, nobody, "w", is_alive=nobody)
     request = RunTools("default", "s", 1, 1, 1, [0])
     done = await ActivityEnvironment().run(tools.run_tools, request)
     assert (done.done, len(await client.approvals())) == (0, 1)

@@ -9,7 +9,8 @@ from everturn.client import Client
 from everturn.errors import UnknownSession, UsageError
 from everturn.session import SessionKey
 from everturn.views import FileChangeView, KeptFileView
-from everturn_activities.checkpoints import Checkpoints, Record
+from everturn_activities.checkpoints import Checkpoints
+from everturn_activities.file_changes import Record
 
 KEY = SessionKey("default", "s")
 

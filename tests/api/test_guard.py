@@ -49,7 +49,7 @@ async def test_without_the_key_every_route_but_healthz_is_closed(locked, runtime
     ]:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": KEY}):
             answer = await locked.request(
-                method, path.format(id="s", approval="1"), headers=headers
+                method, path.format(id="s", name="n", approval="1"), headers=headers
             )
             assert answer.status_code == (200 if path == "/healthz" else 401), (method, path)
 
@@ -249,3 +249,19 @@ async def test_readiness_tells_what_is_waited_for(http, runtime):
 
     assert is_problem(answer, 503)
     assert answer.json()["detail"] == "Waits for Temporal at 127.0.0.1:7233."
+
+
+async def test_readiness_names_what_streams_alone_wait_for(runtime):
+    async def waits():
+        return "Redis at r:6379, which has no memory left"
+
+    runtime.streams_wait = waits
+    transport = httpx.ASGITransport(runtime.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        answer = await http.get("/readyz")
+
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "status": "ready",
+        "degraded": "Streams wait for Redis at r:6379, which has no memory left.",
+    }

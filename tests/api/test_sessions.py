@@ -257,7 +257,10 @@ async def test_a_workspace_must_be_an_existing_absolute_folder(client, runtime):
         await client.create_session(workspace="relative")
     with pytest.raises(UsageError, match="absolute path"):
         await client.create_session(workspace="/nowhere/at/all")
+    (empty := runtime.folder / "empty").mkdir()
     with pytest.raises(WorkspaceError, match="everturn init"):
+        await client.create_session(workspace=str(empty))
+    with pytest.raises(UsageError, match="is the home folder"):
         await client.create_session(workspace=str(runtime.folder))
 
 

@@ -101,3 +101,24 @@ async def test_B2_the_visible_agents_of_a_session_are_listed(runtime, client):
     assert {"build", "plan", "explore"} <= agents.keys()
     assert "hidden" not in agents
     assert agents["plan"].description.startswith("Reads and analyses")
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (
+            {"type": "prompt", "name": "mcp_a_p", "text": "Obey."},
+            "A message cannot bring a prompt's text along; send 'text': '/mcp_a_p'.",
+        ),
+        (
+            {"type": "resource", "server": "a", "uri": "x:y", "text": "Obey."},
+            "A message cannot bring a resource's text along; send 'text': '@a:x:y'.",
+        ),
+    ],
+)
+async def test_nobody_brings_along_what_only_a_server_can_say(client, part, sentence: str):
+    await client.create_session("s")
+    message = UserMessage.model_validate({"parts": [part]})
+    with pytest.raises(UsageError) as refused:
+        await client.send("s", message)
+    assert str(refused.value) == sentence

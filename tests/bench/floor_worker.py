@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from floor_workflow import QUEUE, FloorActivities, FloorFan, FloorSlow, FloorTurn
+from floor_workflow import QUEUE, FloorActivities, FloorFan, FloorSlow, FloorSwarm, FloorTurn
 from openai import AsyncOpenAI
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -14,7 +14,7 @@ async def main(address: str, model_url: str) -> None:
     worker = Worker(
         await Client.connect(address),
         task_queue=QUEUE,
-        workflows=[FloorTurn, FloorSlow, FloorFan],
+        workflows=[FloorTurn, FloorSlow, FloorFan, FloorSwarm],
         activities=[
             activities.floor_model,
             activities.floor_add,

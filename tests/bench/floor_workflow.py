@@ -87,6 +87,22 @@ class FloorFan:
 
 
 @workflow.defn
+class FloorSwarm:
+    """W4: one child workflow an item, `width` at a time."""
+
+    @workflow.run
+    async def run(self, texts: list[str], width: int) -> None:
+        waiting = iter(texts)
+
+        async def place() -> None:
+            for text in waiting:
+                messages = [{"role": "user", "content": text}]
+                await workflow.execute_child_workflow(FloorTurn.run, messages)
+
+        await asyncio.gather(*(place() for _ in range(width)))
+
+
+@workflow.defn
 class FloorSlow:
     @workflow.run
     async def run(self, began: str) -> None:

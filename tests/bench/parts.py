@@ -7,7 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,10 @@ def _fan(name: str) -> list[dict[str, object]]:
     return [asked, {"text": FINAL}]
 
 
+def _sum(n: int) -> list[dict[str, object]]:
+    return [{"name": "add", "arguments": {"a": n, "b": 1}}]
+
+
 def _adds(count: int) -> list[dict[str, object]]:
     asked = [{"name": "add", "arguments": {"a": n, "b": 1}} for n in range(count)]
     return [{"calls": asked}, {"text": FINAL}]
@@ -85,6 +89,13 @@ SCRIPT = {
         "^doze": _fan("doze"),
         "^one": _adds(1),
         "^many": _adds(MANY_CALLS),
+        # W4: an item of a swarm; W9: one of 20 steps, for each of which the model takes a second.
+        "^item": [{"text": FINAL}],
+        "^steady": [
+            # Each asks for another sum: who asks for the same again and again is slowed down.
+            *({"calls": _sum(n), "text": "A step.", "token_ms": 500} for n in range(1, 20)),
+            {"text": "The end.", "token_ms": 500},
+        ],
     },
 }
 
@@ -117,19 +128,34 @@ async def process(*command: str, **environment: str) -> AsyncIterator[tuple[int,
 
 
 @asynccontextmanager
-async def model(folder: Path) -> AsyncIterator[str]:
+async def model(folder: Path, delay_ms: float = 0) -> AsyncIterator[str]:
     """The scripted endpoint; yields its base URL."""
     script = folder / "script.json"
     script.write_text(json.dumps(SCRIPT).replace("BEGAN", str(folder / "began.log")))
     command = ("-m", "everturn_workers.scripted_model", "--script", str(script), "--port", "0")
-    async with process(*command) as (_, line):
+    async with process(*command, "--delay-ms", str(delay_ms)) as (_, line):
         yield line.split()[-1]
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
+    """User and system time of a process so far; of others than us with their children:
+    PostgreSQL's work is done by those."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    if pid == os.getpid():
+        return sum(int(field) for field in fields[11:13]) / os.sysconf("SC_CLK_TCK")
+    # The last two are those of children that have ended.
+    ticks = sum(int(field) for field in fields[11:15])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    living = 0.0
+    for child in children:
+        with suppress(FileNotFoundError):
+            living += cpu_seconds(int(child))
+    return ticks / os.sysconf("SC_CLK_TCK") + living
+
+
+def memory_bytes(pid: int) -> int:
+    """What a process has in memory just now."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

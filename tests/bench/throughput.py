@@ -46,7 +46,8 @@ class Ground:
 
 
 @asynccontextmanager
-async def ground(folder: Path) -> AsyncIterator[Ground]:
+async def ground(folder: Path, delay_ms: float = 0) -> AsyncIterator[Ground]:
+    """`delay_ms` passes before each reply of the endpoint."""
     home = prepare(folder / "server")
     server = await start_server(fetch.fetch(print), home)
     workspace = folder / "workspace"
@@ -54,7 +55,7 @@ async def ground(folder: Path) -> AsyncIterator[Ground]:
     (workspace / "tools" / "add.py").write_text(TOOL)
     (workspace / "everturn.toml").write_text('[model]\nname = "openai/gpt-5-mini"\n')
     try:
-        async with model(folder) as url:
+        async with model(folder, delay_ms) as url:
             yield Ground(server, url, folder, await Client.connect(server.address))
     finally:
         await server.stop()
@@ -107,6 +108,7 @@ class Everturn:
     front: Front
     workspace: Path
     environment: dict[str, str]
+    settings: Settings
 
     async def session(self) -> SessionKey:
         key = SessionKey("default", uuid4().hex)
@@ -128,12 +130,21 @@ class Everturn:
 
 
 @asynccontextmanager
-async def everturn(on: Ground, placement: str) -> AsyncIterator[Everturn]:
-    home = on.folder / f"home-{placement}"
+async def everturn(
+    on: Ground, placement: str, name: str = "", **variables: str
+) -> AsyncIterator[Everturn]:
+    """One of our workers; `name` tells it from others of that placement, on whose stores it is
+    by `variables`."""
+    name = name or placement
+    home = on.folder / f"home-{name}"
     settings = Settings(
-        home=home, temporal_address=on.server.address, task_queue=f"everturn-{placement}"
+        home=home,
+        temporal_address=on.server.address,
+        task_queue=f"everturn-{name}",
+        **{key.removeprefix("EVERTURN_").lower(): value for key, value in variables.items()},
     )
     environment = {
+        **variables,
         "EVERTURN_HOME": str(home),
         "EVERTURN_TEMPORAL_ADDRESS": on.server.address,
         "EVERTURN_TASK_QUEUE": settings.task_queue,
@@ -147,7 +158,7 @@ async def everturn(on: Ground, placement: str) -> AsyncIterator[Everturn]:
     async with process(*command, **environment) as (pid, _), open_runtime(settings) as runtime:
         waker = TemporalWaker(await connect(settings), settings)
         front = Front(runtime.store, waker)
-        yield Everturn(pid, runtime, front, on.folder / "workspace", environment)
+        yield Everturn(pid, runtime, front, on.folder / "workspace", environment, settings)
 
 
 async def w1(folder: Path, repetitions: int) -> None:

@@ -10,9 +10,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "api"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "folders"))
 
 from by_hand import Runtime, Served
 from commands import Commands
+from preloaded import Preloaded
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ async def served(runtime: Runtime) -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-def commands(runtime: Runtime, served: Served) -> Commands:
+def commands(
+    runtime: Runtime, served: Served, preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory
+) -> Commands:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     return Commands(
         runtime.workspace,
@@ -44,4 +48,6 @@ def commands(runtime: Runtime, served: Served) -> Commands:
             # Named, so that a command uses the API that is there and starts none.
             "EVERTURN_TEMPORAL_ADDRESS": "127.0.0.1:1",
         },
+        preloaded,
+        tmp_path_factory.mktemp("commands"),
     )

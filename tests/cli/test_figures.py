@@ -2,7 +2,7 @@
 
 import pytest
 
-from everturn_workers.cli.figures import shown_cost, shown_dollars
+from everturn_workers.cli.figures import shown_cost, shown_dollars, shown_span
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,22 @@ def test_a_cost_tells_its_known_sum_and_how_many_calls_had_no_price(
 )
 def test_a_budget_is_shown_with_all_of_its_places(usd: float, shown: str) -> None:
     assert shown_dollars(usd) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.04, "0 s"),
+        (2.0, "2 s"),
+        (2.34, "2.3 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min 59 s"),
+        (3600, "1 h"),
+        (5400, "1 h 30 min"),
+        (86_400, "1 d"),
+        (90_000, "1 d 1 h"),
+    ],
+)
+def test_a_span_is_shown_in_its_two_largest_units(seconds: float, shown: str) -> None:
+    assert shown_span(seconds) == shown

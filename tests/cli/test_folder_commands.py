@@ -6,6 +6,7 @@ from pathlib import Path
 
 from by_hand import Runtime
 from commands import Commands
+from repositories import git, repository
 
 from everturn.session import SessionKey
 from everturn_activities import own_folders
@@ -51,3 +52,30 @@ async def test_work_in_a_folder_is_kept_until_it_is_given_up(
     removed = await commands("folders", "remove", "s", "--force")
     assert (removed.code, removed.err) == (0, f"Removed {made.path}.\n")
     assert not made.path.exists()
+
+
+async def test_only_folders_of_sessions_own_are_listed_and_a_branch_with_work_is_named(
+    runtime: Runtime, commands: Commands, tmp_path: Path
+) -> None:
+    none = await commands("folders", "list")
+    assert (none.code, none.err) == (0, "No session has a folder of its own.\n")
+
+    source = repository(tmp_path / "repository")
+    for n in range(3):
+        folder = str(runtime.workspace)
+        settings = SessionSettings(folder, folder)
+        await runtime.store.create_session(SessionKey("default", f"shared{n}"), settings)
+    key = SessionKey("default", "s")
+    own = own_folders.own_path(runtime.folder, key, "worktree", source)
+    made = own_folders.found(runtime.folder, key, "worktree", str(source), str(own))
+    own_folders.make(made, key, (), threading.Event())
+    settings = SessionSettings(folder, str(source), folder="worktree", own_dir=str(own))
+    await runtime.store.create_session(key, settings)
+    listed = (await commands("folders", "list")).out
+    assert listed == f"s (idle): worktree of {source}\n  {own}\n"
+
+    (made.path / "new.txt").write_text("work")
+    git(made.path, "add", "--all")
+    git(made.path, "commit", "--quiet", "--message=Work")
+    removed = await commands("folders", "remove", "s")
+    assert removed.err == f"Removed {own}. The branch everturn/s keeps its commits.\n"

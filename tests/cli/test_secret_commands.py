@@ -41,6 +41,7 @@ def listed(
 
 def test_secrets_are_listed_with_where_they_are_and_what_is_missing(folder, monkeypatch, capfd):
     told = {line["name"]: line for line in map(json.loads, listed(monkeypatch, capfd, "--json"))}
+    assert [*told] == ["KEY", "LATE", "TOKEN"]
     assert told["TOKEN"] == {
         "name": "TOKEN",
         "source": "variable SHOP_CREDENTIAL",

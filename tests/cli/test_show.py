@@ -4,6 +4,7 @@ import io
 
 from rich.console import Console
 
+from everturn.context.untrusted import as_data
 from everturn.events import Event
 from everturn_workers.cli.show import Page, printable
 
@@ -102,7 +103,12 @@ def test_a_tool_call_shows_its_state_and_how_long_it_took():
     terminal.tell("text_delta", text="Adding.")
     terminal.tell("tool_started", call_id="c", name="add", arguments='{"a": 1}')
     terminal.tell(
-        "tool_finished", call_id="c", name="add", failed=True, text="no\nb", duration_seconds=2
+        "tool_finished",
+        call_id="c",
+        name="add",
+        failed=True,
+        text=as_data("no\nb", "add", "0a1b"),
+        duration_seconds=2,
     )
 
     lines = terminal.screen().splitlines()
@@ -180,3 +186,10 @@ def test_what_executors_do_is_shown_by_their_names():
         "...     s:1.1.0: {pay} waits for a perso\nn.\n"
         "reports s:1.1.0 max_steps in 1 step\n"
     )
+
+
+def test_a_recorded_result_is_not_shown_as_done():
+    terminal = Terminal()
+    told = {"call_id": "c", "name": "pay", "text": "paid", "duration_seconds": 0.0}
+    terminal.tell("tool_finished", **told, recorded=True)
+    assert terminal.screen() == "recorded pay, as it was\n"

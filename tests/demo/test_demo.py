@@ -89,7 +89,11 @@ def test_the_demo_kills_a_worker_and_repeats_nothing(start: Start, folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"), [(signal.SIGINT, "running"), (signal.SIGTERM, "kill -9")]
+    ("number", "moment"),
+    [
+        (signal.SIGINT, "running"),
+        pytest.param(signal.SIGTERM, "kill -9", marks=pytest.mark.long),
+    ],
 )
 def test_an_interrupted_demo_leaves_no_process_and_no_folder(
     start: Start, folder: Path, number: signal.Signals, moment: str

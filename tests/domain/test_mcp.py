@@ -5,7 +5,7 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from everturn.agents import Agent, AgentSpec
+from everturn.agents import Agent, AgentSpec, ToolSpec
 from everturn.mcp import (
     Catalogue,
     Offer,
@@ -119,6 +119,26 @@ def test_a_pinned_server_runs_by_todays_settings_but_no_other_command():
         still([pinned], [Server(name="a", config=ServerConfig(command="dog"))])
     with pytest.raises(ValueError, match="which its agent has no more"):
         still([pinned], [])
+
+
+def test_a_tool_for_resources_whose_name_is_taken_is_left_out_and_told_of():
+    catalogue = Catalogue(identity=("cat",), has_resources=True)
+    server = Server(name="s", config=ServerConfig(command="cat"), catalogue=catalogue)
+    own = ToolSpec(name="read_resource", description="", parameters={}, source="tools/mine.py")
+    spec = AgentSpec(
+        agent=Agent(), workspace="/w", working_dir="/w", servers=(server,), tools=(own,)
+    )
+    found, problems = with_catalogues(spec, lambda schema: None)
+    assert [(tool.name, tool.source) for tool in found.tools] == [
+        ("read_resource", "tools/mine.py"),
+        ("list_resources", "mcp:"),
+    ]
+    assert problems == [
+        "Tool read_resource of MCP is left out: that is the name of the tool of tools/mine.py."
+    ]
+    without = spec.but(tools=(), hidden=("read_resource",))
+    hidden, _ = with_catalogues(without, lambda schema: None)
+    assert [tool.name for tool in hidden.tools] == ["list_resources"]
 
 
 @pytest.mark.parametrize(

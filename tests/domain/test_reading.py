@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everturn.client import event_from_flat
 from everturn.events import Event
 from everturn.reading import Transcript
 
@@ -93,6 +94,16 @@ def test_a_new_epoch_is_read_on_from_its_first_event():
     new = old[0].model_copy(update={"epoch": 2, "body": {"text": "two"}})
 
     assert read([*old, new]).text(1) == "one two"
+
+
+def test_a_snapshot_that_came_over_http_drops_its_turn_and_what_follows():
+    told = events(text(1, "lost"))
+    snapshot = Event(
+        epoch=2, seq=1, type="snapshot", turn=1, step=0, attempt=0, time=0, body={"turn": 1}
+    )
+    page = read([*told, event_from_flat(snapshot.flat())])
+
+    assert page.steps == {}
 
 
 def test_the_final_text_of_a_turn_wins_over_its_steps():

@@ -31,7 +31,13 @@ def in_base64(text: str) -> str:
 FORMS = {
     "plain": VALUE,
     "json": json.dumps({"a": VALUE}),
+    "json-slashes": json.dumps(VALUE).replace("/", "\\/"),
+    "json-pages": json.dumps(VALUE)
+    .replace("<", "\\u003c")
+    .replace(">", "\\u003e")
+    .replace("&", "\\u0026"),
     "html": html.escape(VALUE),
+    "html-text": html.escape(VALUE, quote=False),
     "quoted": quote(VALUE, safe=""),
     "quoted-path": quote(VALUE),
     "quoted-form": quote_plus(VALUE),
@@ -52,6 +58,13 @@ def test_a_value_is_found_in_its_usual_forms(form):
     assert "[secret S0]" in clean
     for piece in (VALUE, VALUE.encode().hex()[:20], quote(VALUE, safe="")):
         assert piece not in clean
+
+
+@pytest.mark.parametrize("mark", ["&#x27;", "&#39;", "&apos;"])
+def test_a_value_with_an_apostrophe_is_found_as_any_page_writes_it(mark):
+    assert knows("it's a 'secret'").scrubbed(f"<p>it{mark}s a {mark}secret{mark}</p>") == (
+        "<p>[secret S0]</p>"
+    )
 
 
 def test_a_value_that_json_escapes_is_found_escaped_and_plain():

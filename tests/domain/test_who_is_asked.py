@@ -35,7 +35,15 @@ def tool(name: str, **more: object) -> ToolSpec:
 def test_t25_k30_a_tool_asks_by_itself_or_because_the_agent_says_so(
     agent: dict[str, object], described: ToolSpec, asks: bool
 ) -> None:
-    assert spec(**agent).asks_about(described) is asks
+    assert spec(**agent).asks_about(described, {}) is asks
+
+
+def test_a_tool_may_ask_about_some_of_its_calls_only() -> None:
+    cron = tool("cron", requires_approval=True, asks_only={"action": "add"})
+    asks = [spec().asks_about(cron, {"action": action}) for action in ("add", "list")]
+    assert asks == [True, False]
+    # An agent whose file names what nobody is asked about says so of all of its calls.
+    assert spec(allowed_tools=("read",)).asks_about(cron, {"action": "list"})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from everturn_workers.settings import read_settings
 
 
 def test_limits_of_commands_come_from_the_file_and_the_environment(tmp_path, monkeypatch):
-    (tmp_path / "config.toml").write_text("[command_limits]\nprocesses = 20\n")
+    (tmp_path / "everturn.toml").write_text("[command_limits]\nprocesses = 20\n")
     assert read_settings(home=tmp_path).command_limits.processes == 20
     monkeypatch.setenv("EVERTURN_COMMAND_LIMITS", '{"processes": 30}')
     assert read_settings(home=tmp_path).command_limits.processes == 30
@@ -19,12 +19,12 @@ def test_limits_of_commands_come_from_the_file_and_the_environment(tmp_path, mon
         (
             '{"processes": 1}',
             "Setting 'command_limits.processes' is wrong: Input should be greater than or equal to"
-            " 8; set EVERTURN_COMMAND_LIMITS or the flag.",
+            " 8; mend the variable EVERTURN_COMMAND_LIMITS.",
         ),
         (
             "256",
             "Setting 'command_limits' is wrong: Input should be a valid dictionary or instance of"
-            " CommandLimits; set EVERTURN_COMMAND_LIMITS or the flag.",
+            " CommandLimits; mend the variable EVERTURN_COMMAND_LIMITS.",
         ),
         (
             "many",

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from ups import UpProcess
 
-from everturn_workers.doctor import Check, checks
+from everturn_workers.check import Check
+from everturn_workers.doctor import checks
 from everturn_workers.server import EmbeddedServer
 from everturn_workers.settings import read_settings
 

@@ -5,13 +5,14 @@ import socket
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from everturn.errors import UsageError
 from everturn_workers import runtime
-from everturn_workers.home import leave_socket_dir, prepare, socket_dir
+from everturn_workers.home import home_id, leave_socket_dir, prepare, socket_dir
 from everturn_workers.runtime import open_runtime
 from everturn_workers.settings import read_settings
 
@@ -27,7 +28,7 @@ def test_t34_the_first_start_makes_config_default_agent_and_directories(tmp_path
         "agents/default/agent.md",
         "agents/default/config.toml",
         "blobs",
-        "config.toml",
+        "everturn.toml",
         "logs",
         "run",
         "sessions",
@@ -55,7 +56,7 @@ def test_the_first_config_changes_no_setting(tmp_path: Path):
 
 def test_a_later_start_leaves_what_a_person_changed(tmp_path: Path):
     home = prepare(tmp_path / "home")
-    (home / "config.toml").write_text("port = 8000\n")
+    (home / "everturn.toml").write_text("port = 8000\n")
     (home / "agents" / "default" / "agent.md").write_text("Speak like a pirate.")
 
     prepare(home)
@@ -66,7 +67,7 @@ def test_a_later_start_leaves_what_a_person_changed(tmp_path: Path):
 
 def test_a_setting_that_does_not_exist_is_named_with_the_one_that_is_meant(tmp_path: Path):
     home = prepare(tmp_path / "home")
-    (home / "config.toml").write_text("prot = 8000\n")
+    (home / "everturn.toml").write_text("prot = 8000\n")
 
     with pytest.raises(UsageError, match=r"unknown setting 'prot' \(did you mean 'port'\?\)"):
         read_settings(home=home)
@@ -160,3 +161,12 @@ def test_a_socket_folder_that_is_a_link_is_refused(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(UsageError, match="not a private folder"):
         socket_dir("sqlite:///everturn.db")
+
+
+def test_a_home_has_an_id_of_its_own_and_keeps_it(tmp_path: Path):
+    one, other = prepare(tmp_path / "one"), prepare(tmp_path / "other")
+    with ThreadPoolExecutor(8) as threads:
+        found = set(threads.map(home_id, [one] * 8))
+
+    assert found == {home_id(one)} != {home_id(other)}
+    assert [path.name for path in one.glob(".id*")] == []

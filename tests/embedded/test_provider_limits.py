@@ -10,7 +10,7 @@ from everturn_workers.settings import read_settings
 
 
 def test_limits_are_read_from_the_file_in_the_home_folder(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(
+    (tmp_path / "everturn.toml").write_text(
         '[provider_limits."api.openai.com"]\n'
         "requests_per_minute = 500\n"
         'concurrency = { "openai/gpt-5" = 4, "*" = 20 }\n'

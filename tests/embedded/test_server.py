@@ -125,6 +125,23 @@ async def test_a_server_that_does_not_come_up_is_reported_with_its_last_words(ho
     assert not is_held(lock_path(home))
 
 
+async def test_a_server_that_ends_as_it_starts_is_started_once_more(home: Path, temporal: Path):
+    """As one does that found a free port which another took before it."""
+    binary, ended = home / "temporal", home / "ended"
+    binary.write_text(f"""#!/bin/sh
+[ -e {ended} ] || {{ touch {ended}; echo 'panic: nil pointer' >&2; exit 2; }}
+exec {temporal} "$@"
+""")
+    binary.chmod(0o755)
+
+    server = await start_server(binary, home)
+
+    assert ended.exists()
+    assert await answers(server.address, "default", seconds=5)
+    await server.stop()
+    assert not is_held(lock_path(home))
+
+
 async def test_a_server_that_never_answers_is_ended(home: Path):
     binary = home / "temporal"
     binary.write_text("#!/bin/sh\nexec sleep 1000\n")

@@ -25,12 +25,12 @@ processes = 20
 def test_children_read_the_settings_that_up_was_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    (tmp_path / "config.toml").write_text(file)
+    (tmp_path / "everturn.toml").write_text(file)
     ours = read_settings(home=tmp_path, port=7777)
     for name, value in child_environment(ours, "127.0.0.1:7233").items():
         if name.startswith("EVERTURN_"):
             monkeypatch.setenv(name, value)
-    (tmp_path / "config.toml").unlink()
+    (tmp_path / "everturn.toml").unlink()
 
     theirs = read_settings()
 

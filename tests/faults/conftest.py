@@ -1,6 +1,6 @@
 """Whole systems, each started for one test and surely ended."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,6 @@ def temporal() -> Path:
     if binary is None:
         pytest.fail("There is no Temporal server; run `make temporal`.")
     return binary
-
-
-@pytest.fixture(scope="session")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Preloaded]:
-    made = Preloaded(tmp_path_factory.mktemp("preloaded"))
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import time
+from contextlib import suppress
 
 from everturn import ToolContext, tool
 
@@ -53,6 +54,17 @@ async def slow(context: ToolContext, gate: str = "") -> str:
     await asyncio.sleep(0.05)
     note(context, "slow", "effect")
     return "slept"
+
+
+@tool(effect="idempotent")
+async def stubborn(context: ToolContext, gate: str = "") -> str:
+    """Take a while, whoever says that it is to end."""
+    note(context, "stubborn", "began", gate)
+    waiting = asyncio.ensure_future(passed(context, gate))
+    while not waiting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(waiting)
+    return "passed"
 
 
 @tool(effect="pure", quick=True)

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from everturn_activities.store.sql import SqlStore
-from everturn_workers import worker
+from everturn_workers import serving
 from everturn_workers.settings import read_settings
 
 _side = os.environ["EVERTURN_TEST_COMPACTION"]
@@ -22,4 +22,4 @@ async def killed(*arguments: Any) -> Any:
 
 
 SqlStore.complete_compaction = killed  # type: ignore[method-assign]
-worker.serve(read_settings())
+serving.serve(read_settings())

@@ -8,7 +8,7 @@ import signal
 from typing import Any
 
 from everturn_activities.store.sql_memories import SqlMemories
-from everturn_workers import worker
+from everturn_workers import serving
 from everturn_workers.settings import read_settings
 
 _side = os.environ["EVERTURN_TEST_CONSOLIDATION"]
@@ -22,4 +22,4 @@ async def killed(*arguments: Any) -> Any:
 
 
 SqlMemories.complete = killed  # type: ignore[method-assign]
-worker.serve(read_settings())
+serving.serve(read_settings())

@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from everturn_activities.store.sql import SqlStore
-from everturn_workers import worker
+from everturn_workers import serving
 from everturn_workers.settings import read_settings
 
 _phase, _, _number = os.environ["EVERTURN_TEST_PHASE"].partition(":")
@@ -40,4 +40,4 @@ async def complete_tools(self: SqlStore, *args: Any) -> None:
 
 SqlStore.begin_tool = begin_tool  # type: ignore[method-assign]
 SqlStore.complete_tools = complete_tools  # type: ignore[method-assign]
-worker.serve(read_settings())
+serving.serve(read_settings())

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from everturn.session import SessionKey
+from everturn_activities.store import opening
 from everturn_activities.store.database import SqliteDatabase
-from everturn_workers import runtime, worker
+from everturn_workers import serving
 from everturn_workers.settings import read_settings
 
 _side, _, _number = os.environ["EVERTURN_TEST_COMMIT"].partition(":")
@@ -40,5 +41,5 @@ class KillingDatabase(SqliteDatabase):
         dialect.do_commit = counted  # type: ignore[method-assign]
 
 
-runtime.SqliteDatabase = KillingDatabase  # type: ignore[misc]
-worker.serve(read_settings())
+opening.SqliteDatabase = KillingDatabase  # type: ignore[misc]
+serving.serve(read_settings())

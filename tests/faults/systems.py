@@ -59,6 +59,7 @@ class Plan:
         arguments: dict[str, dict[str, Any]] = {
             "charge": {"before": gate("charge"), "after": gate("charged")},
             "slow": {"gate": gate("slow")},
+            "stubborn": {"gate": gate("stubborn")},
             "add": {"a": 1, "b": 2},
             "run_command": {"command": self.command},
             "fatal": {},

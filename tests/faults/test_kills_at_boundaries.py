@@ -30,12 +30,13 @@ async def killed_at_each(system: System, victim: str) -> Watched:
 @pytest.mark.parametrize(
     ("victim", "placement"),
     [
-        ("api", "queued"),
+        # The others are killed inside of calls, and inline a worker at its every commit.
         ("temporal", "inline"),
-        ("api", "inline"),
-        ("temporal", "queued"),
-        ("worker", "inline"),
         ("worker", "queued"),
+        pytest.param("api", "queued", marks=pytest.mark.long),
+        pytest.param("api", "inline", marks=pytest.mark.long),
+        pytest.param("temporal", "queued", marks=pytest.mark.long),
+        pytest.param("worker", "inline", marks=pytest.mark.long),
     ],
 )
 async def test_a_turn_survives_a_kill_at_each_of_its_boundaries(

@@ -146,8 +146,8 @@ async def problems_at_commits(system: System, side: str, stride: int) -> tuple[i
 @pytest.mark.parametrize(
     ("placement", "side", "stride"),
     [
-        ("inline", "before", 2),
-        ("queued", "after", 3),
+        ("inline", "before", 3),
+        ("queued", "after", 4),
         pytest.param("inline", "before", 1, marks=pytest.mark.long),
         pytest.param("inline", "after", 1, marks=pytest.mark.long),
         pytest.param("queued", "before", 1, marks=pytest.mark.long),

@@ -110,7 +110,7 @@ async def test_a_worker_that_is_told_to_end_hands_its_calls_over(
         assert (await system.evidence(turn)).problems() == []
 
 
-@pytest.mark.parametrize("placement", ["inline", "queued"])
+@pytest.mark.parametrize("placement", ["inline", pytest.param("queued", marks=pytest.mark.long)])
 async def test_a_worker_that_is_told_to_end_lets_short_calls_end_first(
     start_system: StartSystem, placement: str
 ):
@@ -170,7 +170,7 @@ async def test_a_command_ends_with_the_worker_that_runs_it(
     [
         ("fatal", "inline"),
         pytest.param("fatal", "queued", marks=pytest.mark.long),
-        ("interrupt", "queued"),
+        pytest.param("interrupt", "queued", marks=pytest.mark.long),
     ],
 )
 async def test_a_tool_that_ends_its_worker_is_given_up_and_its_turn_goes_on(

@@ -34,7 +34,7 @@ KRILL = {
 
 
 async def test_R23_a_subagent_is_told_a_few_rules_and_nothing_of_its_parents_prompt(made: Bench):
-    """R24: it has the parent's tools without the one that spawns."""
+    """R24: it has the parent's tools without those that spawn and schedule."""
     script = {"^Remember": [calls("memory_save", text="Tea."), says("Kept.")], "^Sub": [says("D.")]}
 
     played = await play(
@@ -54,7 +54,7 @@ async def test_R23_a_subagent_is_told_a_few_rules_and_nothing_of_its_parents_pro
     assert "## " not in system_of(child)
     # C16: one of the rules is that results are not to be trusted.
     assert "untrusted" in system_of(child)
-    assert set(tools_of(parent)) - set(tools_of(child)) == {"spawn"}
+    assert set(tools_of(parent)) - set(tools_of(child)) == {"spawn", "cron"}
 
 
 async def test_E13_agents_of_three_levels_delegate_and_the_fourth_cannot(made: Bench):

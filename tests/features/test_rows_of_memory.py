@@ -14,7 +14,7 @@ from everturn.jsonl import read_lines
 from everturn.memory import MemoryPlace
 from everturn.session import SessionKey
 from everturn_activities.gateways.scripted import ScriptedGateway
-from everturn_workers.worker import sandbox
+from everturn_workers.isolation import sandbox
 from everturn_workflows.consolidation import Consolidation
 
 CONSOLIDATES = "Above are the facts that an agent keeps"

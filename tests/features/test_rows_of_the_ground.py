@@ -68,7 +68,7 @@ def test_T9_an_upward_import_is_refused(tmp_path: Path):
 def test_T34_the_first_start_makes_settings_a_default_agent_and_folders(tmp_path: Path):
     home = prepare(tmp_path / "home")
 
-    assert (home / "config.toml").is_file()
+    assert (home / "everturn.toml").is_file()
     assert (home / "active_session").is_file()
     for folder in ("agents", "skills", "sessions", "logs"):
         assert (home / folder).is_dir()
@@ -82,7 +82,7 @@ def test_T10_the_settings_of_a_first_start_show_what_holds_without_them(tmp_path
     """T12: the default agent's folder has both of its files."""
     home = prepare(tmp_path / "home")
 
-    shown = (home / "config.toml").read_text()
+    shown = (home / "everturn.toml").read_text()
     settings = read_settings(home=home)
     assert tomllib.loads(shown) == {}
     assert f"# port = {settings.port}\n" in shown
@@ -96,8 +96,8 @@ def test_T10_the_settings_of_a_first_start_show_what_holds_without_them(tmp_path
     assert sorted(file.name for file in agent.iterdir()) == ["agent.md", "config.toml"]
     assert (agent / "agent.md").read_text() == f"{Agent().prompt}\n"
 
-    (home / "config.toml").write_text("port = 1\n")
-    assert (prepare(home) / "config.toml").read_text() == "port = 1\n"
+    (home / "everturn.toml").write_text("port = 1\n")
+    assert (prepare(home) / "everturn.toml").read_text() == "port = 1\n"
 
 
 @pytest.mark.parametrize("placement", ["inline", "queued"])

@@ -1,70 +1,17 @@
 """What tools change can be put back, and never over what somebody else has changed since."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checkpointed import AFTER_ALL, KEY, Folder, settled
 
-from everturn.session import SessionKey
 from everturn_activities import tree_index
-from everturn_activities.checkpoints import Checkpoints, Record, Restored
+from everturn_activities.blobs.folder import FolderBlobs
+from everturn_activities.checkpoints import Checkpoints
+from everturn_activities.file_changes import Restored
 from everturn_activities.paths import Place
-from everturn_activities.tree_index import UNSAVED, Objects, look
-
-KEY = SessionKey("default", "s")
-AFTER_ALL = (99, 0)
-
-
-class Folder:
-    """A working folder whose tools' calls are recorded."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "work"
-        self.path.mkdir()
-        self.home = tmp_path / "home"
-        self.checkpoints = Checkpoints(self.home)
-
-    def write(self, name: str, text: str) -> None:
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    def read(self, name: str) -> str | None:
-        path = self.path / name
-        return path.read_text() if path.exists() else None
-
-    def begin(self, place: tuple[int, int], tool: str, path: str | None, call: str = "") -> str:
-        call = call or f"c{place[0]}-{place[1]}-{path}".replace("/", "-")
-        record = Record(*place, call, tool, str(self.path), time.time())
-        self.checkpoints.before(KEY, record, path)
-        return call
-
-    def writes(self, place: tuple[int, int], path: str, text: str) -> None:
-        """A call of write_file."""
-        call = self.begin(place, "write_file", path)
-        self.write(path, text)
-        self.checkpoints.after(KEY, call)
-
-    def runs(self, place: tuple[int, int], command: Callable[[], object]) -> None:
-        """A call of run_command."""
-        call = self.begin(place, "run_command", None)
-        command()
-        self.checkpoints.after(KEY, call)
-
-    def restore(self, since: tuple[int, int], name: str = "restore") -> Restored:
-        return self.checkpoints.restore(KEY, since, AFTER_ALL, (), name)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
-
-
-def settled() -> None:
-    """Let a file's time be so old that a look believes it."""
-    time.sleep(0.03)
+from everturn_activities.tree_index import UNSAVED, look
 
 
 def test_files_that_tools_wrote_go_back_to_what_they_held(folder: Folder):
@@ -250,6 +197,8 @@ def test_nothing_outside_of_the_folder_is_kept_or_written(folder: Folder, tmp_pa
     (outside / "x.txt").write_text("secret")
     (folder.path / "link.txt").symlink_to(secret)
     (folder.path / "folder").symlink_to(outside)
+    tree = look(folder.path, {}, FolderBlobs(folder.home / "blobs"))
+    assert (tree.entries, tree.left_out) == ({}, 0)
     folder.runs((1, 1), lambda: folder.write("a.txt", "made"))
     assert all(b"secret" not in path.read_bytes() for path in (folder.home / "blobs").glob("*/*"))
 
@@ -267,18 +216,18 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
         (tmp_path / name).write_text("one")
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "index").write_text("x")
-    objects, read = Objects(tmp_path.parent / "home" / "blobs"), []
+    blobs, read = FolderBlobs(tmp_path.parent / "home" / "blobs"), []
     kept = tree_index._kept
     monkeypatch.setattr(
         tree_index, "_kept", lambda name, *rest: (read.append(name), kept(name, *rest))[1]
     )
     settled()
-    first = look(tmp_path, {}, objects)
+    first = look(tmp_path, {}, blobs)
     assert sorted(read) == ["a.txt", "b.txt"]
     settled()
     (tmp_path / "b.txt").write_text("two")
     settled()
-    second = look(tmp_path, first.entries, objects)
+    second = look(tmp_path, first.entries, blobs)
     assert read[2:] == ["b.txt"]
     assert second.entries["a.txt"] == first.entries["a.txt"]
     # The same size and time, and other content: only the kernel's own time tells.
@@ -286,16 +235,16 @@ def test_only_files_that_changed_are_read_again(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a.txt").write_text("eno")
     os.utime(tmp_path / "a.txt", ns=(times.st_atime_ns, times.st_mtime_ns))
     settled()
-    assert look(tmp_path, second.entries, objects).entries["a.txt"] != first.entries["a.txt"]
+    assert look(tmp_path, second.entries, blobs).entries["a.txt"] != first.entries["a.txt"]
 
 
 def test_a_file_that_changed_a_moment_ago_is_read_again(tmp_path: Path):
-    objects = Objects(tmp_path.parent / "home" / "blobs")
+    blobs = FolderBlobs(tmp_path.parent / "home" / "blobs")
     path = tmp_path / "a.txt"
     path.write_text("one")
-    first = look(tmp_path, {}, objects)
+    first = look(tmp_path, {}, blobs)
     marked = first.entries["a.txt"]._replace(content="of another text")
-    assert look(tmp_path, {"a.txt": marked}, objects).entries["a.txt"].content != marked.content
+    assert look(tmp_path, {"a.txt": marked}, blobs).entries["a.txt"].content != marked.content
 
 
 @pytest.mark.parametrize("bound", ["FILE_BYTES_MAX", "BYTES_MAX", "READ_SECONDS"])
@@ -319,13 +268,13 @@ def test_what_was_not_read_at_first_is_read_by_later_looks(
 ):
     (tmp_path / "a.txt").write_text("one")
     settled()
-    objects = Objects(tmp_path.parent / "home" / "blobs")
+    blobs = FolderBlobs(tmp_path.parent / "home" / "blobs")
     with monkeypatch.context() as patch:
         patch.setattr(tree_index, "READ_SECONDS", 0)
-        first = look(tmp_path, {}, objects)
+        first = look(tmp_path, {}, blobs)
     assert first.unsaved == 1
-    assert tree_index.look_again(tmp_path, first.entries, objects) == first
-    assert look(tmp_path, first.entries, objects).unsaved == 0
+    assert tree_index.look_again(tmp_path, first.entries, blobs) == first
+    assert look(tmp_path, first.entries, blobs).unsaved == 0
 
 
 def test_folders_that_lie_too_deep_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -333,22 +282,22 @@ def test_folders_that_lie_too_deep_are_counted(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "one" / "two").mkdir(parents=True)
     (tmp_path / "one" / "two" / "a.txt").write_text("x")
     (tmp_path / "one" / "b.txt").write_text("x")
-    tree = look(tmp_path, {}, Objects(tmp_path.parent / "home" / "blobs"))
+    tree = look(tmp_path, {}, FolderBlobs(tmp_path.parent / "home" / "blobs"))
     assert ([*tree.entries], tree.left_out) == (["one/b.txt"], 1)
 
 
 def test_our_own_data_in_the_folder_is_left_out(tmp_path: Path):
     (tmp_path / "a.txt").write_text("x")
-    objects = Objects(tmp_path / ".everturn" / "blobs")
+    blobs = FolderBlobs(tmp_path / ".everturn" / "blobs")
     for _ in range(2):
-        assert [*look(tmp_path, {}, objects).entries] == ["a.txt"]
+        assert [*look(tmp_path, {}, blobs).entries] == ["a.txt"]
 
 
 def test_too_many_files_are_counted_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tree_index, "FILES_MAX", 2)
     for n in range(5):
         (tmp_path / f"{n}.txt").write_text("x")
-    tree = look(tmp_path, {}, Objects(tmp_path.parent / "home" / "blobs"))
+    tree = look(tmp_path, {}, FolderBlobs(tmp_path.parent / "home" / "blobs"))
     assert (len(tree.entries), tree.left_out) == (2, 3)
 
 
@@ -384,13 +333,13 @@ def test_contents_that_nothing_names_are_swept_away_after_a_while(folder: Folder
 
 
 def test_what_was_kept_a_moment_ago_is_not_swept_away(folder: Folder):
-    objects = Objects(folder.home / "blobs")
-    digest = objects.keep(b"not named yet")
-    os.utime(objects.path(digest), (0, 0))
-    assert objects.keep(b"not named yet") == digest
+    blobs = FolderBlobs(folder.home / "blobs")
+    digest = blobs.put(b"not named yet")
+    os.utime(blobs.path(digest), (0, 0))
+    assert blobs.put(b"not named yet") == digest
     folder.writes((1, 1), "a.txt", "new")
     folder.checkpoints.sweep()
-    assert objects.content(digest) == b"not named yet"
+    assert blobs.get(digest) == b"not named yet"
 
 
 def test_records_are_forgotten_after_a_month(folder: Folder):

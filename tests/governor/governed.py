@@ -5,9 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from redis_servers import RedisServer
+from typing import TYPE_CHECKING, Any
 
 from everturn_activities.governor import Ending, Governor, ModelCall, Permit, Route, Wait
 from everturn_activities.governor.limits import Limits, ProviderLimits
@@ -15,6 +13,11 @@ from everturn_activities.governor.memory import MemoryGovernor
 from everturn_activities.governor.redis import RedisGovernor
 from everturn_activities.governor.sql import SqlGovernor
 from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.postgres import PostgresDatabase
+
+if TYPE_CHECKING:
+    from redis_servers import RedisServer
+from sqlalchemy.engine import make_url
 
 ROUTE = Route("key", "provider", "model")
 OK = Ending("ok")
@@ -46,7 +49,7 @@ def limits(given: dict[str, Any]) -> Limits:
 _numbers = itertools.count()
 
 
-def on_redis(server: RedisServer, clock: Clock, prefix: str | None = None) -> Governed:
+def on_redis(server: "RedisServer", clock: Clock, prefix: str | None = None) -> Governed:
     prefix = prefix or f"test-{next(_numbers)}:"
 
     @asynccontextmanager
@@ -82,6 +85,17 @@ def on_sqlite(folder: Path, clock: Clock) -> Governed:
     return open_
 
 
+def on_postgres(url: str, clock: Clock) -> Governed:
+    @asynccontextmanager
+    async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
+        database = PostgresDatabase(make_url(url), lambda told: None, clock, connections=5)
+        await database.open()
+        yield SqlGovernor(database, limits(given))
+        await database.close()
+
+    return open_
+
+
 def call(
     name: str,
     tenant: str = "t",
@@ -89,8 +103,10 @@ def call(
     tokens: int = 0,
     key: str = "key",
     crowded: bool = False,
+    priority: int = 2,
 ) -> ModelCall:
-    return ModelCall(name, tenant, Route(key, "provider", model), tokens, crowded=crowded)
+    route = Route(key, "provider", model)
+    return ModelCall(name, tenant, route, tokens, crowded=crowded, priority=priority)
 
 
 async def granted(governor: Governor, asked: ModelCall) -> Permit:

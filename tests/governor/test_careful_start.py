@@ -9,6 +9,9 @@ from everturn_activities.governor import Ending, Wait, sentence
 from everturn_activities.governor.memory import MemoryGovernor
 from everturn_activities.governor.quick import QuickGovernor
 
+# PostgreSQL has SQLite's statements, and takes longer to run so many of them.
+but_postgres = pytest.mark.parametrize("opened", ["memory", "sqlite", "redis"], indirect=True)
+
 
 async def quick(opened: Opened, **given: object) -> QuickGovernor:
     governor = QuickGovernor(await opened.open(**given), limits(given))
@@ -16,6 +19,7 @@ async def quick(opened: Opened, **given: object) -> QuickGovernor:
     return governor
 
 
+@but_postgres
 async def test_a_crowd_learns_a_limit_by_very_few_refusals(opened: Opened) -> None:
     endpoint = Strict(per_second=20)
     crowd = Crowd(opened.clock, [await quick(opened)], endpoint, late_seconds=0.3)
@@ -37,6 +41,7 @@ async def test_few_are_refused_however_late_answers_come(
     assert seconds < max(12, 2 * 200 / per_second)
 
 
+@but_postgres
 async def test_ten_callers_never_wait_however_fast_they_call(opened: Opened) -> None:
     endpoint = Strict(per_second=10**6)
     crowd = Crowd(opened.clock, [await quick(opened)], endpoint, late_seconds=0.02)
@@ -47,6 +52,7 @@ async def test_ten_callers_never_wait_however_fast_they_call(opened: Opened) -> 
     assert not (await crowd.governors[0].state()).keys
 
 
+@but_postgres
 async def test_a_crowd_at_a_provider_without_limits_soon_asks_nobody(opened: Opened) -> None:
     endpoint = Strict(per_second=10**6)
     crowd = Crowd(opened.clock, [await quick(opened)], endpoint)
@@ -57,6 +63,7 @@ async def test_a_crowd_at_a_provider_without_limits_soon_asks_nobody(opened: Ope
     assert await crowd.run(callers=30) < 2
 
 
+@but_postgres
 async def test_a_provider_that_tells_its_limit_refuses_nobody(opened: Opened) -> None:
     endpoint = Telling(limit=60)
     crowd = Crowd(opened.clock, [await quick(opened)], endpoint)
@@ -75,6 +82,7 @@ async def test_a_crowd_need_not_be_careful_where_the_provider_tells_of_much_room
     assert endpoint.refused == 0
 
 
+@but_postgres
 async def test_what_a_provider_says_is_left_is_shared_out(opened: Opened) -> None:
     governor = await opened.open()
     told = Allowance("calls", limit=60, remaining=3, reset_seconds=57)
@@ -93,6 +101,7 @@ async def test_what_a_provider_says_is_left_is_shared_out(opened: Opened) -> Non
         await granted(governor, call(f"d{number}"))
 
 
+@but_postgres
 async def test_tokens_that_are_left_are_counted_like_calls(opened: Opened) -> None:
     governor = await opened.open()
     told = Allowance("tokens", limit=60_000, remaining=6_000, reset_seconds=54)
@@ -103,6 +112,7 @@ async def test_tokens_that_are_left_are_counted_like_calls(opened: Opened) -> No
     await granted(governor, call("third", tokens=3_000))
 
 
+@but_postgres
 async def test_an_allowance_that_is_ample_again_holds_nobody_back(opened: Opened) -> None:
     governor = await opened.open()
     low, ample = (Allowance("calls", 60, left, 60 - left) for left in (0, 50))
@@ -113,6 +123,7 @@ async def test_an_allowance_that_is_ample_again_holds_nobody_back(opened: Opened
     await granted(governor, call("c"))
 
 
+@but_postgres
 async def test_a_pace_is_remembered_by_all_and_forgotten_in_time(opened: Opened) -> None:
     one, other = await opened.open(), await opened.open()
     for number in range(20):
@@ -126,6 +137,7 @@ async def test_a_pace_is_remembered_by_all_and_forgotten_in_time(opened: Opened)
     assert (await other.state()).keys == []
 
 
+@but_postgres
 async def test_a_crowd_is_told_why_it_waits(opened: Opened) -> None:
     governor = await opened.open()
     await granted(governor, call("first", crowded=True))
@@ -139,6 +151,7 @@ async def test_a_crowd_is_told_why_it_waits(opened: Opened) -> None:
     assert "while its limit is not known, and 39 go first" in text
 
 
+@but_postgres
 async def test_whoever_waits_in_a_crowd_is_served_by_tenant(opened: Opened) -> None:
     governor = await opened.open()
     await granted(governor, call("first", crowded=True))
@@ -149,6 +162,7 @@ async def test_whoever_waits_in_a_crowd_is_served_by_tenant(opened: Opened) -> N
 
 
 @pytest.mark.parametrize("given", [{"careful": False}, {"requests_per_second": 1000}])
+@but_postgres
 async def test_a_crowd_begins_at_once_where_that_is_wanted(
     opened: Opened, given: dict[str, object]
 ) -> None:
@@ -157,6 +171,7 @@ async def test_a_crowd_begins_at_once_where_that_is_wanted(
     assert await crowd.run(callers=100) < 4.1
 
 
+@but_postgres
 async def test_what_was_learnt_is_where_a_crowd_goes_on_when_it_is_forgotten(
     opened: Opened,
 ) -> None:

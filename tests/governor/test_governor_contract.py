@@ -57,6 +57,21 @@ async def test_a_tenant_with_few_calls_is_served_in_turn_with_one_that_has_many(
     assert last < 25
 
 
+async def test_an_urgent_call_waits_for_no_lesser_ones_of_its_tenant(opened: Opened) -> None:
+    governor = await opened.open(requests_per_second=10)
+    for number in range(60):
+        await governor.ask(call(f"low{number}", priority=4))
+    wait = await governor.ask(call("high", priority=1))
+    assert isinstance(wait, Wait)
+    assert wait.ahead <= 1
+    common = await governor.ask(call("common", priority=3))
+    assert isinstance(common, Wait)
+    assert common.ahead <= 5
+    last = await governor.ask(call("last", priority=4))
+    assert isinstance(last, Wait)
+    assert last.ahead > 50
+
+
 async def test_the_wait_tells_how_many_go_first_and_how_long_that_takes(opened: Opened) -> None:
     governor = await opened.open(requests_per_minute=60)
     while isinstance(await governor.ask(call("first")), Permit):

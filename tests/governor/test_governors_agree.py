@@ -60,6 +60,7 @@ class Crowd:
             tokens=dice.choice((0, 10, 500, 5000)),
             key=dice.choice(("key", "key", "second")),
             crowded=dice.random() < self._crowded,
+            priority=dice.choice((1, 2, 2, 5)),
         )
         self._asking.append(asked)
         return ("ask", asked)

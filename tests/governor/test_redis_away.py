@@ -7,6 +7,7 @@ from governed import OK, Clock, call, fails, granted, limits, waits
 from redis_servers import BINARY, redis_server
 
 from everturn.errors import UsageError
+from everturn_activities.governor import Ending
 from everturn_activities.governor.redis import AWAY_SECONDS, RedisGovernor
 
 needs_redis = pytest.mark.skipif(
@@ -48,6 +49,23 @@ async def test_a_call_that_began_without_redis_gives_its_slot_back(tmp_path: Pat
         await governor.renew([first])
         await governor.settle(first, OK)
         await granted(governor, call("second"))
+        await governor.close()
+
+
+@needs_redis
+async def test_a_call_that_began_without_redis_gives_nothing_back_there(tmp_path: Path) -> None:
+    """Its answer took fewer tokens than it asked for, which Redis had never taken."""
+    clock = Clock()
+    with redis_server(tmp_path) as server:
+        governor = RedisGovernor(server.url, limits({"tokens_per_minute": 6_000}), clock)
+        server.kill()
+        alone = await granted(governor, call("alone", tokens=100))
+        server.start()
+        clock.now += AWAY_SECONDS
+        await granted(governor, call("there", tokens=600))
+        before = await waits(governor, call("next", tokens=600))
+        await governor.settle(alone, Ending("ok", tokens=1))
+        assert (await waits(governor, call("next", tokens=600))).seconds == before.seconds
         await governor.close()
 
 

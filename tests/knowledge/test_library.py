@@ -1,16 +1,18 @@
 """Folders are searched by words and by meanings, and read again when they change."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from index_places import Place
 
 from everturn.errors import ModelUnavailable, UsageError
 from everturn.views import KnowledgeView
 from everturn_activities.gateways.scripted import Script
+from everturn_activities.knowledge import Indexed, KnowledgeIndex
 from everturn_activities.knowledge.library import Library
-from everturn_activities.knowledge.sqlite import SqliteIndex
-from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.database import Database
 from everturn_activities.store.knowledge_bases import SqlKnowledgeBases
 
 DOCS = {
@@ -40,13 +42,13 @@ class ScriptedEmbedder:
 class Shelf:
     """A library on a folder, whose time passes with each look."""
 
-    def __init__(self, home: Path, folder: Path, database: SqliteDatabase) -> None:
+    def __init__(self, folder: Path, database: Database, index: KnowledgeIndex) -> None:
         self.folder = folder
         self.embedder: ScriptedEmbedder | None = None
         self.now = 0.0
         self.library = Library(
             SqlKnowledgeBases(database),
-            SqliteIndex(home / "knowledge.db"),
+            index,
             lambda tenant, workspace: self.embedder,
             lambda: self.now,
         )
@@ -67,16 +69,15 @@ class Shelf:
 
 
 @pytest.fixture
-async def shelf(tmp_path: Path) -> AsyncIterator[Shelf]:
+async def shelf(tmp_path: Path, place: Place) -> AsyncIterator[Shelf]:
     folder = tmp_path / "docs"
     for name, text in DOCS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    database = SqliteDatabase(tmp_path / "store.db", lambda told: None)
-    shelf = Shelf(tmp_path, folder, database)
-    yield shelf
-    await shelf.library.close()
-    await database.close()
+    async with place.opened() as (database, index):
+        shelf = Shelf(folder, database, index)
+        yield shelf
+        await shelf.library.close()
 
 
 async def test_E8_passages_come_with_their_file_and_lines(shelf: Shelf) -> None:
@@ -99,6 +100,23 @@ async def test_a_file_that_changes_is_read_again_and_one_that_goes_is_found_no_m
     assert await shelf.find("bicycle") == []
     view = await shelf.view()
     assert (view.files, view.indexing, view.skipped_count) == (2, False, 0)
+
+
+async def test_what_is_read_to_its_end_while_it_is_counted_is_not_told_as_read(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, counted = shelf.library._index, shelf.library._index.indexed
+
+    def counted_late(base: int, model: str | None) -> Indexed:
+        held = counted(base, model)
+        until = time.monotonic() + 20
+        while shelf.library._reading and time.monotonic() < until:
+            time.sleep(0.01)
+        return held
+
+    monkeypatch.setattr(index, "indexed", counted_late)
+    view = await shelf.library.add("t", "/w", "docs", str(shelf.folder))
+    assert view.indexing
 
 
 async def test_what_is_left_out_is_told_and_is_found_once_it_can_be_read(shelf: Shelf) -> None:
@@ -164,6 +182,7 @@ async def test_what_cannot_be_added_or_asked_is_one_sentence(shelf: Shelf, tmp_p
         await shelf.library.query("t", "/w", "x", 5, "nothing")
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 async def test_an_index_that_is_damaged_is_made_again(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "knowledge.db").write_bytes(b"no database at all" * 100)
     await shelf.add()

@@ -35,6 +35,14 @@ class Small:
         given = [tool(one) if isinstance(one, str) else one for one in tools]
         (self.folder / "tools.json").write_text(json.dumps(given))
 
+    def holds(self, **texts: str | dict[str, str]) -> None:
+        """Resources `note:///NAME` that it has, each a text or as MCP tells of it."""
+        told = {
+            f"note:///{name}": {"text": one} if isinstance(one, str) else one
+            for name, one in texts.items()
+        }
+        (self.folder / "resources.json").write_text(json.dumps(told))
+
     @property
     def command(self) -> list[str]:
         return [sys.executable, "-I", "-S", str(HERE / "small_server.py"), str(self.folder)]

@@ -1,7 +1,8 @@
 """A server of MCP on stdin and stdout, whose tools are what a file says when they are asked for.
 
 Run as `small_server.py FOLDER`: `tools.json` there has the tools, `log` takes what it receives, and
-a call of `wait` ends once `on` exists. It is plain Python, so that it starts at once.
+a call of `wait` ends once `on` exists. Where `resources.json` is there it has those. What a prompt
+says differs each time that it is asked for. It is plain Python, so that it starts at once.
 """
 
 import json
@@ -65,26 +66,58 @@ def called(params: dict[str, Any]) -> str:
     return "said " + json.dumps(params.get("arguments", {}))
 
 
+def held() -> dict[str, Any]:
+    return {"resources": {}} if (FOLDER / "resources.json").exists() else {}
+
+
+def resources() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "resources.json").read_text())
+    return found
+
+
+def prompt(params: dict[str, Any]) -> list[dict[str, Any]]:
+    global _count
+    _count += 1
+    arguments = params.get("arguments", {})
+    match params["name"]:
+        case "show":
+            uri = next(iter(resources()))
+            shown = {"uri": uri, **resources()[uri]}
+            image = {"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="}
+            return [
+                {"type": "text", "text": "Look at this."},
+                {"type": "resource", "resource": shown},
+                image,
+            ]
+        case "hang":
+            time.sleep(600)
+    how = arguments.get("how", "kindly")
+    return [{"type": "text", "text": f"Greet {arguments['who']} {how}, the time {_count}."}]
+
+
 def answer(message: dict[str, Any]) -> dict[str, Any]:
     params = message.get("params") or {}
     match message["method"]:
         case "initialize":
             return {
                 "protocolVersion": params["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}, "prompts": {}},
+                "capabilities": {"tools": {"listChanged": True}, "prompts": {}, **held()},
                 "serverInfo": {"name": "small", "version": (FOLDER / "version").read_text()},
             }
         case "tools/list":
             return {"tools": json.loads((FOLDER / "tools.json").read_text())}
         case "prompts/list":
-            return {
-                "prompts": [
-                    {"name": "greet", "description": "Greets.", "arguments": [{"name": "who"}]}
-                ]
-            }
+            arguments = [{"name": "who", "required": True}, {"name": "how"}]
+            greet = {"name": "greet", "description": "Greets.", "arguments": arguments}
+            return {"prompts": [greet, {"name": "show"}, {"name": "hang"}]}
         case "prompts/get":
-            text = f"Greet {params['arguments']['who']}."
-            return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}]}
+            return {"messages": [{"role": "user", "content": one} for one in prompt(params)]}
+        case "resources/list":
+            return {"resources": [{"uri": uri, "name": uri[7:]} for uri in resources()]}
+        case "resources/templates/list":
+            return {"resourceTemplates": [{"uriTemplate": "note:///{name}", "name": "notes"}]}
+        case "resources/read":
+            return {"contents": [{"uri": params["uri"], **resources()[params["uri"]]}]}
         case "tools/call":
             try:
                 return {"content": [{"type": "text", "text": called(params)}]}
@@ -96,6 +129,8 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
 def serve(message: dict[str, Any]) -> None:
     try:
         send({"id": message["id"], "result": answer(message)})
+    except KeyError as error:
+        send({"id": message["id"], "error": {"code": -32002, "message": f"no {error}"}})
     except LookupError:
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
 

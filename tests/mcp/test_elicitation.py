@@ -51,6 +51,24 @@ async def test_what_a_server_asks_the_user_answers_and_the_call_goes_on(made: Be
     assert 'heard {"action": "accept", "content": {"size": 42}}' in await result(made, key)
 
 
+async def test_a_call_has_all_of_its_time_though_its_user_takes_longer(made: Bench, small: Small):
+    (made.workspace / "everturn.toml").write_text(small.table("a", timeout_seconds=1))
+    key = await made.session()
+    async with made.worker(scripted(calls("mcp_a_ask"), says("done"))):
+        await made.send(key, "go")
+        await asked(made, key)
+        await asyncio.sleep(1.2)
+        await say(made, key, verdict="answer", answer="42")
+        await made.until(key, "turn_finished")
+        handle = made.client.get_workflow_handle(key.workflow_id)
+        history = await handle.fetch_history()
+    assert 'heard {"action": "accept", "content": {"size": 42}}' in await result(made, key)
+    # Nor does Temporal end it: the worker keeps the time, and questions expire by themselves.
+    scheduled = [one.activity_task_scheduled_event_attributes for one in history.events]
+    limits = {one.activity_type.name: one.start_to_close_timeout.ToTimedelta() for one in scheduled}
+    assert limits["run_tools"].days == 30
+
+
 async def test_a_user_who_refuses_declines(made: Bench, small: Small):
     key = await made.session()
     async with made.worker(scripted(calls("mcp_a_ask"), says("done"))):

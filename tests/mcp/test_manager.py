@@ -52,8 +52,9 @@ async def test_K22_each_of_the_six_requests_is_served(pool: Pool, tmp_path: Path
     await manager.handle(Terminate())
 
     assert [offer.name for offer in catalogue.offers] == ["echo"]
-    assert [(one.name, one.arguments) for one in prompts] == [("greet", ("who",))]
-    assert prompt == "Greet me."
+    greet = next(one for one in prompts if one.name == "greet")
+    assert [(one.name, one.required) for one in greet.arguments] == [("who", True), ("how", False)]
+    assert [piece.text for piece in prompt] == ["Greet me kindly, the time 1."]
     assert answer.text == 'said {"x": 1}'
     [call] = small.asked("tools/call")
     assert call["_meta"]["everturn/idempotency_key"] == "the-key"

@@ -8,15 +8,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from guarded import faulty
 from harness import Bench, calls, says, scripted
 from mcp_servers import server
 
 from everturn.errors import ServerFailed
+from everturn.hosts import Reach
 from everturn.mcp import ServerConfig
 from everturn.messages import ToolMessage
 from everturn.session import SessionKey
 from everturn_activities.mcp.manager import Manager
 from everturn_activities.mcp.pool import Pool
+from everturn_activities.mcp.remote import NOWHERE, checked_client
 from everturn_activities.mcp.requests import ExecuteTool, GetToolSpecs, LaunchServer
 from everturn_activities.vault import Vault
 
@@ -77,6 +80,31 @@ async def test_a_turn_calls_the_reference_server_at_its_address(made: Bench):
         await made.runtime.servers.close()
 
 
+@pytest.mark.parametrize(
+    ("status", "stateful", "told"),
+    [
+        (503, False, "Server far answered with HTTP 503 while the call ran: it may or may not"),
+        (404, False, "Hello, you."),
+        (404, True, "[Server far was started anew: what it remembered of this session until"),
+    ],
+)
+async def test_what_a_server_answers_in_place_of_a_result_is_told_as_what_it_is(
+    made: Bench, status: int, stateful: bool, told: str
+):
+    key = await made.session()
+    async with faulty(status) as far:
+        settings = f'[mcp.servers.far]\nurl = "{far.url}"\nstateful = {str(stateful).lower()}\n'
+        (made.workspace / "everturn.toml").write_text(settings)
+        async with made.worker(scripted(calls("mcp_far_who"), calls("mcp_far_who"), says("done"))):
+            await made.send(key, "go")
+            await made.until(key, "turn_finished")
+            messages = [m for m in await made.transcript(key) if isinstance(m, ToolMessage)]
+            await made.runtime.servers.close()
+    first, second = (message.results[0].text.splitlines()[1] for message in messages)
+    assert first.startswith(told)
+    assert second == "Hello, you."
+
+
 @pytest.mark.parametrize("met_dead", [True, False])
 async def test_a_server_that_was_started_again_is_connected_to_anew(pool: Pool, met_dead: bool):
     port = free_port()
@@ -134,19 +162,46 @@ async def test_an_address_that_is_not_public_is_reached_only_where_it_is_listed(
 
 
 async def test_a_redirect_to_elsewhere_is_not_followed(pool: Pool):
+    reached: list[bytes] = []
+
+    async def elsewhere(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.append(await reader.readline())
+        writer.close()
+
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
+        to = other.sockets[0].getsockname()[1]
         writer.write(
-            b"HTTP/1.1 307 x\r\nLocation: http://169.254.169.254/latest\r\nContent-Length: 0\r\n"
-            b"Connection: close\r\n\r\n"
+            f"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1:{to}/\r\n".encode()
+            + b"Content-Length: 0\r\nConnection: close\r\n\r\n"
         )
         writer.close()
 
+    other = await asyncio.start_server(elsewhere, "127.0.0.1", 0)
     listener = await asyncio.start_server(answer, "127.0.0.1", 0)
-    async with listener:
+    async with listener, other:
         port = listener.sockets[0].getsockname()[1]
         manager = Manager(pool, SessionKey("t", "s"), "/")
         with pytest.raises(ServerFailed, match="MCP server far cannot be launched"):
             await manager.handle(LaunchServer(server_name="far", config=remote(port)))
         with pytest.raises(ServerFailed):
             await manager.handle(GetToolSpecs(server_name="far"))
+    assert reached == []
+
+
+async def test_what_renews_a_token_is_reached_beside_the_server_and_nothing_else():
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 x\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    listener = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with listener:
+        here = f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        server, other = Reach.of(("127.0.0.1:1",)), Reach.of((here,))
+        async with checked_client(server, {}, None, lambda: other) as client:
+            assert (await client.get(f"http://{here}/")).status_code == 204
+        for nowhere in (NOWHERE, Reach.of(None), Reach.of(("127.0.0.1:2",))):
+            with pytest.raises(ServerFailed, match=r"There is no way to 127\.0\.0\.1"):
+                async with checked_client(server, {}, None, lambda one=nowhere: one) as client:
+                    await client.get(f"http://{here}/")

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from harness import Bench, eventually, says
 from mcp_servers import server, table
 from plays import scripted_endpoint, write
 from small import Small
+from temporalio.api.enums.v1 import EventType
 
 from everturn.messages import ToolMessage
 from everturn.session import SessionKey
@@ -20,7 +21,9 @@ from everturn_activities.sandbox import probe
 
 
 @asynccontextmanager
-async def worker(made: Bench) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(
+    made: Bench, roles: str = "turns,models,tools"
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A worker as a process of its own, ready to take work."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "everturn_workers.cli", "worker"),
@@ -29,6 +32,8 @@ async def worker(made: Bench) -> AsyncIterator[asyncio.subprocess.Process]:
             "EVERTURN_HOME": str(made.settings.home),
             "EVERTURN_TEMPORAL_ADDRESS": str(made.settings.temporal_address),
             "EVERTURN_TASK_QUEUE": made.settings.task_queue,
+            "EVERTURN_ROLES": roles,
+            "EVERTURN_DRAIN_SECONDS": "0.5",
         },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
@@ -48,6 +53,14 @@ async def worker(made: Bench) -> AsyncIterator[asyncio.subprocess.Process]:
 async def results(made: Bench, key: SessionKey) -> list[str]:
     messages = await made.transcript(key)
     return [one.text for m in messages if isinstance(m, ToolMessage) for one in m.results]
+
+
+async def unattended(made: Bench, key: SessionKey) -> int:
+    """How many calls of the session's newest run nobody took, who should have."""
+    history = await made.client.get_workflow_handle(key.workflow_id).fetch_history()
+    return sum(
+        event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT for event in history.events
+    )
 
 
 def calls(*names: str, **arguments: object) -> dict[str, object]:
@@ -111,20 +124,46 @@ async def test_a_stateful_server_survives_the_kill_of_its_worker(made: Bench, tm
     ]
 
 
-async def test_calls_go_to_the_worker_that_has_the_server(made: Bench, tmp_path: Path):
+@pytest.mark.parametrize("roles", [("turns,models,tools",), ("turns,models", "tools")])
+async def test_calls_go_to_the_worker_that_has_the_server(
+    made: Bench, tmp_path: Path, roles: tuple[str, ...]
+):
+    """Also where turns and tools are worked by processes of their own."""
     small = Small.made(tmp_path / "small", "count")
     turn = [calls("mcp_small_count"), calls("mcp_small_count"), says("done")]
-    async with scripted_endpoint(replies=turn) as endpoint:
+    async with scripted_endpoint(replies=turn) as endpoint, AsyncExitStack() as stack:
         settings = f'[model]\nbase_url = "{endpoint.url}"\nname = "hosted_vllm/scripted"\n'
         write(made, {"everturn.toml": settings + small.table("small", stateful=True)})
         key = await made.session()
-        async with worker(made):
-            await made.send(key, "count")
-            await made.until(key, "turn_finished", turn=1)
-            async with worker(made):
-                for turn_number in (2, 3):
-                    await made.send(key, "count")
-                    await made.until(key, "turn_finished", turn=turn_number)
+        for role in roles:
+            await stack.enter_async_context(worker(made, role))
+        await made.send(key, "count")
+        await made.until(key, "turn_finished", turn=1)
+        left = [await unattended(made, key)]
+        async with worker(made, roles[-1]):
+            for turn_number in (2, 3):
+                await made.send(key, "count")
+                await made.until(key, "turn_finished", turn=turn_number)
+                left.append(await unattended(made, key))
+    assert left == [0, 0, 0]
     told = await results(made, key)
     assert [f"count {n}" in text for n, text in enumerate(told, start=1)] == [True] * 6
     assert len(small.asked("initialize")) == 1
+
+
+async def test_a_worker_that_is_told_to_end_ends_its_servers(made: Bench, tmp_path: Path):
+    """Also where a call of theirs is under way, which another worker gets at once."""
+    small = Small.made(tmp_path / "small", "wait")
+    async with scripted_endpoint(replies=[calls("mcp_small_wait"), says("done")]) as endpoint:
+        settings = f'[model]\nbase_url = "{endpoint.url}"\nname = "hosted_vllm/scripted"\n'
+        write(made, {"everturn.toml": settings + small.table("small", stateful=True)})
+        key = await made.session()
+        async with worker(made) as first:
+            await made.send(key, "wait")
+            await made.until(key, "tool_output")  # The call of `wait` is under way.
+            first.send_signal(signal.SIGTERM)
+            assert await first.wait() == 0
+        assert not running(small.folder)
+        async with worker(made):
+            await made.until(key, "turn_finished")
+    assert (await results(made, key))[0].startswith("The outcome of this call is unknown")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 from harness import Bench
@@ -13,6 +14,7 @@ from everturn.messages import AssistantMessage
 from everturn.reading import Transcript
 from everturn.session import SessionKey
 from everturn_activities.gateways.chat_completions import ChatCompletionsGateway
+from everturn_workers import temporal
 
 Bodies = list[dict]
 
@@ -99,8 +101,10 @@ CASES = [
 @pytest.mark.parametrize("wire", ["stream", "whole"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_a_misbehaving_endpoint_ends_in_the_specified_outcome(
-    made: Bench, case: Case, wire: str
+    made: Bench, case: Case, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Requests are counted: a machine that stalls for the usual 2 s would repeat an inline call.
+    monkeypatch.setattr(temporal, "TASK_TIMEOUT", timedelta(seconds=10))
     (made.workspace / "agents").mkdir()
     text = "\n".join(["---", *AGENT, f"stream: {wire == 'stream'}", "---", "Work."])
     (made.workspace / "agents" / "default.md").write_text(text)
@@ -108,7 +112,8 @@ async def test_a_misbehaving_endpoint_ends_in_the_specified_outcome(
     async with endpoint(wire, *case.replies) as server:
         gateway = ChatCompletionsGateway(base_url=f"{server.url}/v1", key="sk-test")
         # One placement a wire: how a call is placed and how it is answered are independent.
-        async with made.worker(gateway, placement="queued" if wire == "stream" else "inline"):
+        placement = "queued" if wire == "stream" else "inline"
+        async with made.worker(gateway, workflows_cached=10, placement=placement):
             await made.send(key, "work")
             events = await made.until(key, "turn_finished")
 

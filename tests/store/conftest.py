@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from books import Books
+from databases import Databases
 from stories import Clock, Open, Story, count, price
 
 from everturn.session import SessionKey
 from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.store import SessionSettings
-from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.wakeups import WakeUps
 
@@ -27,28 +27,33 @@ def books() -> Iterator[Books]:
     engine.dispose()
 
 
-@asynccontextmanager
-async def on_sqlite(folder: Path) -> AsyncIterator[Story]:
-    sockets = folder / "sockets"
-    sockets.mkdir(exist_ok=True)
-    wakeups = WakeUps(sockets)
-    await wakeups.listen()
-    clock = Clock()
-    database = SqliteDatabase(folder / "store.db", wakeups.tell, clock)
-    store = SqlStore(database, count, price)
-    await store.create_session(KEY, SessionSettings("/workspace", "/workspace"))
-    try:
-        yield Story(store, SqlEventLog(database, wakeups), clock, KEY)
-    finally:
-        await store.close()
-        await wakeups.close()
+@pytest.fixture(params=["sqlite", "postgres"])
+def databases(request: pytest.FixtureRequest, tmp_path: Path) -> Databases:
+    url = request.getfixturevalue("postgres_url") if request.param == "postgres" else None
+    return Databases(tmp_path / "store.db", url)
 
 
-@pytest.fixture(params=[pytest.param(on_sqlite, id="sqlite")])
-def opened(request: pytest.FixtureRequest) -> Open:
+@pytest.fixture
+def opened(databases: Databases) -> Open:
     """Opens the same database once more, as another process would."""
-    made: Open = request.param
-    return made
+
+    @asynccontextmanager
+    async def open_(folder: Path) -> AsyncIterator[Story]:
+        sockets = folder / "sockets"
+        sockets.mkdir(exist_ok=True)
+        wakeups = WakeUps(sockets)
+        await wakeups.listen()
+        clock = Clock()
+        database = await databases.open(wakeups.tell, clock)
+        store = SqlStore(database, count, price)
+        await store.create_session(KEY, SessionSettings("/workspace", "/workspace"))
+        try:
+            yield Story(store, SqlEventLog(database, wakeups), clock, KEY)
+        finally:
+            await store.close()
+            await wakeups.close()
+
+    return open_
 
 
 @pytest.fixture

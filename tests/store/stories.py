@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everturn.agents import Agent, AgentSpec
@@ -45,6 +45,7 @@ SPEC = AgentSpec(
     agent=Agent(model="openai/test", steps_max=5), workspace="/workspace", working_dir="/workspace"
 )
 ME = Caller("worker-1", "nonce-1", b"token-1")
+_NONCES = itertools.count(2)
 
 
 def count(message: object) -> int:
@@ -54,6 +55,11 @@ def count(message: object) -> int:
 def price(model: str, usage: Usage) -> float | None:
     """A dollar a thousand tokens."""
     return None if model == "openai/unpriced" else (usage.input_tokens + usage.output_tokens) / 1e3
+
+
+def anew() -> Caller:
+    """Another execution in the same worker."""
+    return replace(ME, nonce=f"nonce-{next(_NONCES)}")
 
 
 @dataclass
@@ -109,8 +115,8 @@ class Story:
         request = PrepareStep(*self.key, turn.turn, step, turn.epoch)
         return await self.store.prepare_step(request, "inline", SPEC.agent.model)
 
-    async def start(self, context: ContextHead, caller: Caller = ME) -> int:
-        begun = await self.store.begin_model_call(context, SPEC.agent.model, caller)
+    async def start(self, context: ContextHead, caller: Caller | None = None) -> int:
+        begun = await self.store.begin_model_call(context, SPEC.agent.model, caller or anew())
         assert isinstance(begun, CallStarted), begun
         return begun.attempt
 
@@ -119,15 +125,19 @@ class Story:
         context: ContextHead,
         attempt: int,
         text: str = "hi",
-        calls: Sequence[str] = (),
+        calls: Sequence[str | ToolCall] = (),
         runs_max: int = 128,
         deltas: Sequence[Draft] = (),
         stop: Stop | None = None,
         cost_usd: float | None = 0.5,
+        changing: frozenset[str] = frozenset(),
     ) -> StepHead:
-        asked = [ToolCall(id=f"call-{index}", name=name) for index, name in enumerate(calls)]
+        asked = [
+            call if isinstance(call, ToolCall) else ToolCall(id=f"call-{index}", name=call)
+            for index, call in enumerate(calls)
+        ]
         message = AssistantMessage(parts=(*((Text(text=text),) if text else ()), *asked))
-        heads = [ToolHead(i, name, "queued", 5.0) for i, name in enumerate(calls[:runs_max])]
+        heads = [ToolHead(i, one.name, "queued", 5.0) for i, one in enumerate(asked[:runs_max])]
         stop = stop or ("tool_use" if calls else "end_turn")
         return await self.store.complete_model_call(
             context,
@@ -138,9 +148,12 @@ class Story:
             cost_usd,
             StepHead(context.step, stop, heads),
             deltas,
+            changing,
         )
 
-    async def step(self, turn: TurnHead, step: int = 1, calls: Sequence[str] = ()) -> ContextHead:
+    async def step(
+        self, turn: TurnHead, step: int = 1, calls: Sequence[str | ToolCall] = ()
+    ) -> ContextHead:
         """A whole model call."""
         context = await self.prepare(turn, step)
         await self.reply(context, await self.start(context), f"text of step {step}", calls)
@@ -152,11 +165,17 @@ class Story:
         return await self.store.begin_tool(self.key, turn.turn, 1, index, turn.epoch, caller, once)
 
     async def end_tool(
-        self, turn: TurnHead, index: int = 0, attempt: int = 1, text: str = "ok"
+        self,
+        turn: TurnHead,
+        index: int = 0,
+        attempt: int = 1,
+        text: str = "ok",
+        step: int = 1,
+        whole: str | None = None,
     ) -> None:
         result = ToolResult(call_id=f"call-{index}", name="tool", text=text)
-        done = CompletedTool(index, attempt, result, 0.1)
-        await self.store.complete_tools(self.key, turn.turn, 1, turn.epoch, [done])
+        done = CompletedTool(index, attempt, result, 0.1, whole)
+        await self.store.complete_tools(self.key, turn.turn, step, turn.epoch, [done])
 
     async def finish(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from books import Books
-from stories import ME, SPEC, Story
+from stories import SPEC, Story, anew
 
 from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UsageError
@@ -34,7 +34,7 @@ async def put(story: Story, scope: str = "session", **limits: float) -> BudgetVi
 async def next_call(story: Story, turn: TurnHead, step: int = 2) -> str:
     """How the turn's next call is blocked; `begins` where it is not."""
     context = await story.prepare(turn, step)
-    begun = await story.store.begin_model_call(context, SPEC.agent.model, ME)
+    begun = await story.store.begin_model_call(context, SPEC.agent.model, anew())
     return begun.how if isinstance(begun, Blocked) else "begins"
 
 
@@ -89,7 +89,7 @@ async def test_a_turn_with_several_questions_waits_with_the_first(story: Story) 
     turn = await worked(story)
     await put(story, tokens=100, steps=10, soft=0.01)
     context = await story.prepare(turn, 2)
-    blocked = await story.store.begin_model_call(context, SPEC.agent.model, ME)
+    blocked = await story.store.begin_model_call(context, SPEC.agent.model, anew())
     first = "The budget of session s allows 100 tokens; 5 tokens spent."
     assert blocked == Blocked("asked", first)
 
@@ -153,7 +153,7 @@ async def test_a_denial_ends_its_turn_and_the_next_asks_again(story: Story) -> N
     assert await next_call(story, turn) == "asked"
     await answer(story, verdict="deny")
     context = await story.prepare(turn, 2)
-    blocked = await story.store.begin_model_call(context, SPEC.agent.model, ME)
+    blocked = await story.store.begin_model_call(context, SPEC.agent.model, anew())
     assert isinstance(blocked, Blocked)
     assert blocked.how == "over"
     assert blocked.reason.endswith("A person was asked and did not raise it.")
@@ -263,7 +263,7 @@ async def test_a_text_names_what_the_next_call_may_take_where_some_is_left(story
     for limit, rest in ((5, ""), (20, ", and the next call may take 20 tokens")):
         await put(story, tokens=limit)
         context = await story.prepare(turn, 2)
-        blocked = await story.store.begin_model_call(context, SPEC.agent.model, ME)
+        blocked = await story.store.begin_model_call(context, SPEC.agent.model, anew())
         assert isinstance(blocked, Blocked)
         assert blocked.reason.endswith(f"allows {limit} tokens; 5 tokens spent{rest}.")
 

@@ -10,14 +10,13 @@ from everturn.context.summary import summary_message
 from everturn.messages import AssistantMessage, UserMessage, user_text
 from everturn.session import TurnHead
 from everturn_activities.store import cuts
-from everturn_activities.store.database import SqliteDatabase, Tx
+from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.sql import SqlStore
 
 
-def database(story: Story) -> SqliteDatabase:
+def database(story: Story) -> Database:
     assert isinstance(story.store, SqlStore)
-    assert isinstance(story.store._database, SqliteDatabase)
     return story.store._database
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
+from databases import Databases
 from stories import Clock, count, price
 
 from everturn.budgets import Budget
 from everturn.views import BudgetView, UsageRow
-from everturn_activities.store.database import SqliteDatabase
 from everturn_activities.store.embeddings import Embedding, Refused, SqlEmbeddings
 from everturn_activities.store.sql import SqlStore
 
@@ -38,9 +37,9 @@ class Books:
 
 
 @pytest.fixture
-async def books(tmp_path: Path) -> AsyncIterator[Books]:
+async def books(databases: Databases) -> AsyncIterator[Books]:
     clock = Clock()
-    database = SqliteDatabase(tmp_path / "store.db", lambda told: None, clock)
+    database = await databases.open(clock=clock)
     store = SqlStore(database, count, price)
     yield Books(SqlEmbeddings(database), store, clock)
     await store.close()

@@ -101,6 +101,23 @@ async def blobs(story: Story) -> list[str]:
     )
 
 
+async def test_the_secrets_of_a_workspace_are_known_before_its_texts_are_read(
+    story: Story, files: Files
+) -> None:
+    known: list[AgentSpec] = []
+    gatherer = Gatherer(
+        story.store,
+        {**PLAIN, "files": files},
+        lambda text, _: len(text),
+        clean=lambda text: text.replace("S", "[secret]") if known else text,
+        know=known.append,
+    )
+    made = await gatherer.gather(story.key, 1, 1, ALL)
+    assert made.texts["session"] == "[secret]"
+    await gatherer.gather(story.key, 1, 1, ALL)
+    assert known == [ALL]
+
+
 async def test_each_text_stands_for_the_scope_of_its_layer(story: Story, files: Files) -> None:
     here = Process(story, files)
     turn = await turn_of(story)

@@ -67,9 +67,7 @@ async def test_a_worker_that_is_told_to_run_a_call_that_waits_for_hooks_leaves_i
 ) -> None:
     turn = await hooked(story, before=30.0)
     nobody: Any = None
-    tools = ToolActivities(
-        story.store, Workspaces(), nobody, nobody, "w", is_alive=lambda worker: True
-    )
+    tools = ToolActivities(story.store, Workspaces(), nobody, nobody, "w", is_alive=nobody)
     request = RunTools(*story.key, turn.turn, 1, turn.epoch, [0, 1])
     assert (await ActivityEnvironment().run(tools.run_tools, request)).done == 0
     await story.store.settle_gates(request, [0, 1], {})
@@ -102,10 +100,11 @@ async def test_a_hook_is_begun_once_at_each_place_and_its_first_end_stands(story
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, ME, "a") == HookStarted()
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, ME, "a") == HookStarted()
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, OTHER, "b") == HookStarted()
-    lost = HookInterrupted("worker-1", story.clock.now, 1)
+    story.clock.now += 7
+    lost = HookInterrupted("worker-1", 7, 1)
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, OTHER, "a") == lost
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, OTHER, "a", 1) == HookStarted()
-    late = HookInterrupted("worker-2", story.clock.now, 2)
+    late = HookInterrupted("worker-2", 0, 2)
     assert await store.begin_hook(key, 1, turn.epoch, HOOK, ME, "a", 1) == late
     with pytest.raises(StaleHost):
         await store.begin_hook(key, 1, turn.epoch + 1, HOOK, ME, "c")
@@ -150,8 +149,11 @@ async def test_a_hook_that_loses_its_workers_too_often_is_given_up(story: Story)
     async def guard(running: object) -> HookRan:
         return await running  # type: ignore[misc,no-any-return]
 
+    async def nobody(worker: str) -> bool:
+        return False
+
     async def ended() -> HookEnd:
-        runner = HookRunner(story.store, command, "worker-3", lambda worker: False)
+        runner = HookRunner(story.store, command, "worker-3", nobody)
         return await runner.end_of(at, SPEC, {}, guard)  # type: ignore[arg-type]
 
     at = Placed(story.key, 1, turn.epoch, HOOK, "PreToolUse", "a")

@@ -22,8 +22,11 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
-from stories import ME, SPEC, count, price
+from kept_books import Kept, KeptInMemory, kept_in_postgres
+from postgres_servers import PostgresServer
+from stories import SPEC, anew, count, price
 
 from everturn.agents import AgentSpec
 from everturn.budgets import Budget
@@ -83,25 +86,24 @@ class Run:
 
 
 class Session(RuleBasedStateMachine):
+    def __init__(self, opens: Callable[[], Kept] = KeptInMemory) -> None:
+        super().__init__()
+        self.opens = opens
+
     @initialize()
     def create(self) -> None:
-        self.engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
-        self.connection = self.engine.connect()
-        schema.metadata.create_all(self.connection)
-        self.connection.execute(
-            sa.insert(schema.sessions),
-            {
-                "tenant": KEY.tenant,
-                "id": KEY.session,
-                "created_at": 0.0,
-                "updated_at": 0.0,
-                "agent": "default",
-                "workspace": "/w",
-                "working_dir": "/w",
-            },
-        )
-        self.connection.commit()
+        self.kept = self.opens()
         self.now = 1000.0
+        row = {
+            "tenant": KEY.tenant,
+            "id": KEY.session,
+            "created_at": 0.0,
+            "updated_at": 0.0,
+            "agent": "default",
+            "workspace": "/w",
+            "working_dir": "/w",
+        }
+        self.kept.do(lambda tx: tx.connection.execute(sa.insert(schema.sessions), row), self.now)
         self.numbers = itertools.count(1)
         self.sent: list[Inbound] = []
         self.open: Run | None = None
@@ -113,16 +115,14 @@ class Session(RuleBasedStateMachine):
         self.outcomes: dict[int, str] = {}
 
     def teardown(self) -> None:
-        if hasattr(self, "engine"):
+        if hasattr(self, "kept"):
             self.drain()
-            self.connection.close()
-            self.engine.dispose()
+            self.kept.close()
 
     def do(self, change: Callable[[Tx], T]) -> T:
         self.now += 0.01
         self.read.clear()
-        with self.connection.begin():
-            return change(Tx(self.connection, self.now))
+        return self.kept.do(change, self.now)
 
     # Senders.
 
@@ -270,8 +270,7 @@ class Session(RuleBasedStateMachine):
 
     def begin(self, run: Run) -> Any:
         request = BeginTurn(*KEY, KEY.workflow_id, run.id, run.previous)
-        with self.connection.begin():
-            named = reads.assignment(self.connection, KEY)
+        named = self.kept.look(lambda connection: reads.assignment(connection, KEY))
         spec = spec_of(named.agent) if named is not None else SPEC
         begun = self.do(lambda tx: turns.begin(tx, request, spec, spec.hash, None))
         if isinstance(begun, TakeoverNeeded) and run is self.open:
@@ -285,7 +284,9 @@ class Session(RuleBasedStateMachine):
         return self.do(lambda tx: steps.prepare(tx, request, "inline", "m"))
 
     def begin_call(self, run: Run) -> Any:
-        return self.do(lambda tx: model_journal.begin_model_call(tx, run.context, "m", ME, TERMS))
+        return self.do(
+            lambda tx: model_journal.begin_model_call(tx, run.context, "m", anew(), TERMS)
+        )
 
     def reply(self, context: ContextHead, attempt: int, more: bool) -> StepHead:
         asked = (ToolCall(id="c", name="t"),) if more else ()
@@ -369,9 +370,8 @@ class Session(RuleBasedStateMachine):
     def rows(self, table: sa.Table) -> list[Any]:
         """All of `table`, read once after each transaction."""
         if table not in self.read:
-            with self.connection.begin():
-                query = sa.select(table).order_by(*table.primary_key)
-                self.read[table] = list(self.connection.execute(query))
+            query = sa.select(table).order_by(*table.primary_key)
+            self.read[table] = self.kept.look(lambda connection: list(connection.execute(query)))
         return self.read[table]
 
     @invariant()
@@ -514,10 +514,18 @@ class Session(RuleBasedStateMachine):
 
 TestSession = Session.TestCase
 TestSession.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=40,
     deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_the_same_holds_on_postgres(postgres: PostgresServer) -> None:
+    """Fewer of them: each takes half a second there. The rules are the same functions; what differs
+    is the SQL, how rows are locked, and in which order they come."""
+    on_postgres = settings(TestSession.settings, max_examples=12)
+    with kept_in_postgres(postgres) as opens:
+        run_state_machine_as_test(lambda: Session(opens), settings=on_postgres)

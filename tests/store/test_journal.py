@@ -51,6 +51,14 @@ async def test_beginning_a_model_call_demands_the_current_epoch(
         await story.start(replace(context, epoch=context.epoch - 1))
 
 
+async def test_a_call_whose_begin_was_committed_unheard_is_begun_once(
+    story: Story, context: ContextHead
+) -> None:
+    assert [await story.start(context, ME) for _ in range(2)] == [1, 1]
+    assert len(await story.told("step_started")) == 1
+    assert await story.start(context, OTHER) == 2
+
+
 async def test_attempts_are_counted_by_the_store_and_a_newer_one_supersedes_the_older(
     story: Story, context: ContextHead
 ) -> None:
@@ -185,9 +193,10 @@ async def test_a_once_call_with_an_intent_and_no_result_never_starts_again(
 ) -> None:
     await story.step(turn, 1, calls=["a"])
     assert isinstance(await story.begin_tool(turn, once=True), ToolStarted)
+    story.clock.now += 7
     interrupted = await story.begin_tool(turn, caller=OTHER, once=True)
     assert isinstance(interrupted, ToolInterrupted)
-    assert interrupted.call.worker == ME.worker
+    assert (interrupted.call.worker, interrupted.seconds) == (ME.worker, 7)
     assert len(await story.told("tool_started")) == 1
 
 

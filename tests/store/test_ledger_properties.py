@@ -1,13 +1,22 @@
 """Calls of two sessions on one budget: begun, answered, failed, lost and late in any order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from stories import ME, SPEC, count, delta, price
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+from kept_books import Kept, KeptInMemory, kept_in_postgres
+from postgres_servers import PostgresServer
+from stories import SPEC, anew, count, delta, price
 
 from everturn.budgets import UNITS, Budget
 from everturn.errors import Fenced
@@ -43,29 +52,31 @@ class Session:
 
 
 class Ledger(RuleBasedStateMachine):
+    def __init__(self, opens: Callable[[], Kept] = KeptInMemory) -> None:
+        super().__init__()
+        self.opens = opens
+
     @initialize()
     def create(self) -> None:
-        self.engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
-        self.connection = self.engine.connect()
-        schema.metadata.create_all(self.connection)
+        self.kept = self.opens()
+        self.now = 1000.0
         at = {"tenant": "t", "created_at": 0.0, "updated_at": 0.0, "agent": "x", "workspace": "/"}
         for name in NAMES:
             row = {**at, "id": name, "working_dir": "/", "turn": 1, "open_turn": 1}
-            self.connection.execute(sa.insert(schema.sessions), {**row, "host_epoch": 1})
-        self.connection.commit()
-        self.now = 1000.0
+            self.write(sa.insert(schema.sessions).values({**row, "host_epoch": 1}))
         self.sessions = {name: Session() for name in NAMES}
         self.do(lambda tx: budgets.put(tx, "t", "tenant", None, LIMIT))
 
     def teardown(self) -> None:
-        if hasattr(self, "engine"):
-            self.connection.close()
-            self.engine.dispose()
+        if hasattr(self, "kept"):
+            self.kept.close()
 
     def do(self, change: Any) -> Any:
         self.now += 0.01
-        with self.connection.begin():
-            return change(Tx(self.connection, self.now))
+        return self.kept.do(change, self.now)
+
+    def write(self, statement: sa.Insert) -> None:
+        self.kept.do(lambda tx: tx.connection.execute(statement), self.now)
 
     def context(self, name: str) -> ContextHead:
         step = self.sessions[name].step
@@ -79,10 +90,9 @@ class Ledger(RuleBasedStateMachine):
             mine.step, mine.attempts, mine.done = mine.step + 1, [], False
             row = {"sid": NAMES.index(name) + 1, "turn": 1, "step": mine.step, "context": "{}"}
             more = {"state": "prepared", "placement": "inline", "context_tokens": 7}
-            with self.connection.begin():
-                self.connection.execute(sa.insert(schema.steps), {**row, **more})
+            self.write(sa.insert(schema.steps).values({**row, **more}))
         begun = self.do(
-            lambda tx: model_journal.begin_model_call(tx, self.context(name), "m", ME, TERMS)
+            lambda tx: model_journal.begin_model_call(tx, self.context(name), "m", anew(), TERMS)
         )
         if isinstance(begun, CallStarted):
             mine.attempts.append(begun.attempt)
@@ -137,12 +147,11 @@ class Ledger(RuleBasedStateMachine):
             self.do(lambda tx: model_journal.fail_model_call(tx, context, attempt, failure, TERMS))
 
     def rows(self, table: sa.Table) -> list[Any]:
-        with self.connection.begin():
-            return list(self.connection.execute(sa.select(table)))
+        return self.kept.look(lambda connection: list(connection.execute(sa.select(table))))
 
     @invariant()
     def the_account_is_the_sum_of_its_entries_and_within_its_limit(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "kept"):
             return
         [account] = [row._asdict() for row in self.rows(schema.accounts)]
         entries = self.rows(schema.entries)
@@ -161,7 +170,7 @@ class Ledger(RuleBasedStateMachine):
 
     @invariant()
     def each_attempt_has_one_entry(self) -> None:
-        if not hasattr(self, "engine"):
+        if not hasattr(self, "kept"):
             return
         begun = sum(row.attempt for row in self.rows(schema.steps))
         assert len(self.rows(schema.entries)) == begun
@@ -169,10 +178,18 @@ class Ledger(RuleBasedStateMachine):
 
 TestLedger = Ledger.TestCase
 TestLedger.settings = settings(
-    max_examples=60,
+    max_examples=120,
     stateful_step_count=30,
     deadline=None,
     database=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+def test_the_same_holds_on_postgres(postgres: PostgresServer) -> None:
+    """Fewer of them: each takes half a second there. The rules are the same functions; what differs
+    is the SQL, how rows are locked, and in which order they come."""
+    on_postgres = settings(TestLedger.settings, max_examples=12)
+    with kept_in_postgres(postgres) as opens:
+        run_state_machine_as_test(lambda: Ledger(opens), settings=on_postgres)

@@ -1,23 +1,28 @@
 """Facts are kept once, with where they come from, and few are put in place of many."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from stories import ME, SPEC, Story, price
+from databases import Databases
+from stories import SPEC, Story, anew, price
+from temporalio.testing import ActivityEnvironment
 
+from everturn.agents import AgentSpec
 from everturn.budgets import Budget
 from everturn.context.consolidation import Merged
 from everturn.errors import Fenced, IdempotencyConflict, UsageError
 from everturn.memory import FACTS_MAX, FactSource, MemoryPlace, MemoryRules
-from everturn.session import SessionKey
+from everturn.session import Consolidate, SessionKey
+from everturn_activities.consolidation import ConsolidationActivities
 from everturn_activities.gateways import Usage
 from everturn_activities.store import schema
 from everturn_activities.store.consolidations import ATTEMPTS_MAX, ConsolidationStarted, Due
-from everturn_activities.store.database import SqliteDatabase
+from everturn_activities.store.database import Database
 from everturn_activities.store.sql_memories import SqlMemories
 
 OURS = MemoryPlace("default", "session", "s")
@@ -30,14 +35,14 @@ ASKED = Usage(input_tokens=50, output_tokens=5)
 class Opened(SqlMemories):
     """With the database at hand, to look into its tables."""
 
-    def __init__(self, database: SqliteDatabase) -> None:
+    def __init__(self, database: Database) -> None:
         super().__init__(database, lambda text: 10 * len(text.split()), price)
         self.database = database
 
 
 @pytest.fixture
-async def memories(story: Story, tmp_path: Path) -> AsyncIterator[Opened]:
-    database = SqliteDatabase(tmp_path / "store.db", lambda told: None, story.clock)
+async def memories(story: Story, databases: Databases) -> AsyncIterator[Opened]:
+    database = await databases.open(clock=story.clock)
     yield Opened(database)
     await database.close()
 
@@ -66,7 +71,7 @@ async def begun(
     (memory,) = await memories.due(10)
     due = await memories.due_for(memory.id)
     assert due is not None
-    caller = replace(ME, worker=worker)
+    caller = replace(anew(), worker=worker)
     started = await memories.begin(due, 100, "openai/test", caller)
     assert started is not None
     return due, started
@@ -121,6 +126,27 @@ async def test_a_full_memory_says_what_to_do(memories: Opened) -> None:
     await memories.database.write(fill)
     with pytest.raises(UsageError, match=r"has 1,000 facts, which is the limit; forget some"):
         await keep(memories, "two")
+
+
+async def test_who_consolidates_knows_the_secrets_of_the_workspace_before_it_asks_for_leave(
+    memories: Opened, story: Story
+) -> None:
+    class LearntError(Exception):
+        pass
+
+    def know(spec: AgentSpec) -> None:
+        raise LearntError(spec.working_dir)
+
+    await keep(memories, "one " * 20, "two " * 20)
+    await ended_turn(story)
+    (due,) = await memories.due(10)
+    nothing: Any = None
+    activities = ConsolidationActivities(
+        story.store, memories, nothing, price, len, nothing, "worker", know
+    )
+    request = Consolidate("default", due.id)
+    with pytest.raises(LearntError, match=re.escape(FORGETFUL.working_dir)):
+        await ActivityEnvironment().run(activities.consolidate, request)
 
 
 async def test_R17_a_memory_over_the_threshold_is_due_when_a_turn_ends(
@@ -196,7 +222,7 @@ async def test_a_consolidation_is_paid_for_once_and_an_overtaken_attempt_writes_
     with pytest.raises(Fenced):
         await memories.complete(due, 1, merged, "content", ASKED, None)
     await memories.complete(due, 2, merged, "content", ASKED, None)
-    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.begin(due, 100, "openai/test", anew()) is None
     assert json.loads(await memories.known_reply("default", "content") or "")[0]["from"] == [
         1,
         2,
@@ -286,7 +312,7 @@ async def test_a_consolidation_that_ends_its_worker_each_time_is_given_up(
     for _ in range(ATTEMPTS_MAX):
         await begun(memories, "killed")
 
-    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.begin(due, 100, "openai/test", anew()) is None
 
     assert len(await texts(memories)) == 3
     assert await memories.due(10) == []
@@ -306,7 +332,7 @@ async def test_a_memory_that_was_made_small_meanwhile_is_asked_about_no_more(
     due = await memories.due_for(memory.id)
     assert due is not None
     await memories.forget(OURS, 1)
-    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.begin(due, 100, "openai/test", anew()) is None
     assert await memories.due_for(memory.id) is None
 
 
@@ -316,7 +342,7 @@ async def test_a_memory_of_one_fact_cannot_be_made_of_fewer(story: Story, memori
     (memory,) = await memories.due(10)
     due = await memories.due_for(memory.id)
     assert due is not None
-    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.begin(due, 100, "openai/test", anew()) is None
     assert await memories.due_for(memory.id) is None
 
 
@@ -329,7 +355,7 @@ async def test_a_budget_in_the_way_leaves_the_memory_as_it_is_and_asks_nobody(
     (memory,) = await memories.due(10)
     due = await memories.due_for(memory.id)
     assert due is not None
-    assert await memories.begin(due, 100, "openai/test", ME) is None
+    assert await memories.begin(due, 100, "openai/test", anew()) is None
     assert await memories.due(10) == []
     assert (await story.store.session(SessionKey("default", "s"))).asked == ()
     assert len(await texts(memories)) == 3

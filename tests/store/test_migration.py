@@ -1,5 +1,6 @@
 """The migrations and the tables are one schema."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,34 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config)
 
 
-def test_a_migrated_database_has_the_tables_that_the_code_describes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [migrate.migrate, migrate.upgrade])
+def test_a_database_has_the_tables_that_the_code_describes_however_it_was_made(
+    tmp_path: Path, made: Callable[[sa.Connection], None]
+) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'store.db'}", poolclass=sa.NullPool)
     with engine.begin() as connection:
-        migrate.migrate(connection)
+        made(connection)
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, schema.metadata) == []
         context = MigrationContext.configure(connection)
         assert context.get_current_revision() == migrate.HEAD
     engine.dispose()
+
+
+def test_a_new_database_is_made_at_once_and_as_all_migrations_make_it(tmp_path: Path) -> None:
+    described = []
+    for made in (migrate.migrate, migrate.upgrade):
+        engine = sa.create_engine(f"sqlite:///{tmp_path / made.__name__}", poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            made(connection)
+            found = connection.execute(sa.text("SELECT type, name, sql FROM sqlite_master"))
+            described.append(
+                {(row.type, row.name): " ".join((row.sql or "").split()) for row in found}
+            )
+        engine.dispose()
+    at_once, step_by_step = described
+    assert at_once.keys() == step_by_step.keys()
+    assert at_once == step_by_step
 
 
 def test_the_head_that_we_know_is_alembics() -> None:

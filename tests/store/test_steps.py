@@ -1,7 +1,5 @@
 """Preparing steps and finishing turns: rows that the first writer wins."""
 
-import gc
-import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +7,8 @@ import pytest
 from stories import Open, Story
 
 from everturn.context.cuts import Extent
-from everturn_activities.store import CallFailure, sql
+from everturn.messages import user_text
+from everturn_activities.store import CallFailure, sql, steps
 
 
 async def test_prepare_admits_steered_messages_and_leaves_queued_ones(story: Story) -> None:
@@ -186,14 +185,29 @@ async def test_specs_of_turns_that_another_process_finishes_are_not_kept_for_eve
     story: Story, opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sql, "SPECS_KEPT", 2)
-    kept = []
     async with opened(tmp_path) as other:
+        specs = []
         for number in range(1, 5):
             await story.send()
             turn = await story.begun(f"run-{number}")
-            kept.append(weakref.ref(await other.store.spec(story.key, turn.turn)))
+            specs.append(await other.store.spec(story.key, turn.turn))
             await story.finish(turn, f"run-{number}", step=0)
             # Asked for again and again, the first one stays.
             await other.store.spec(story.key, 1)
-        gc.collect()
-        assert [spec() is not None for spec in kept] == [True, False, False, True]
+        assert isinstance(other.store, sql.SqlStore)
+        assert [turn for _, turn in other.store._specs] == [4, 1]
+        # Turns under one spec share it, however many they are.
+        assert len({id(spec) for spec in specs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Sort the files.\nAll of them.", "Sort the files."),
+        ('{\n  "invoice": 7,\n  "due": "May"\n}', '"invoice": 7,'),
+        ("???", "???"),
+        ("", "untitled"),
+    ],
+)
+def test_a_session_is_called_by_the_first_line_that_says_something(said, title):
+    assert steps.title(user_text(said)) == title

@@ -84,7 +84,7 @@ def test_embeddings_are_the_tenants_own_that_began_in_time_and_were_or_may_be_an
     ]:
         row = {"tenant": tenant, "workspace": "/", "model": "v", "texts": 1, "state": state}
         row |= {"day": "", "started_at": began, "reserved_tokens": 0, "input_tokens": tokens}
-        books.insert(schema.embeddings, **row, usd=0)
+        books.insert(schema.embeddings, **row, usd=0, nonce=str(tokens))
         tokens *= 10
     [row] = usage.by(books.connection, "t", "model", NOON)
     assert (row.key, row.embedding_calls, row.input_tokens) == ("v", 2, 11)

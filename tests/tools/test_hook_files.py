@@ -17,7 +17,26 @@ from everturn_activities.workspaces import Workspaces
         (["sh", "-e", "checks/gate.sh", "rules.txt"], None, ["checks/gate.sh"]),
         ("cat rules.txt > out; MODE=x checks/gate.sh rules.txt | env A=1 python3 later.py", None,
          ["checks/gate.sh"]),
-        ("(cd checks && ./gate.sh); sh checks/gate.sh", None, ["gate.sh", "checks/gate.sh"]),
+        ("sh checks/gate.sh; (cd checks && ./gate.sh && cd .. && ./later.sh)", None,
+         ["checks/gate.sh", "later.sh"]),
+        (["/usr/bin/env", "-i", "A=1", "checks/gate.sh"], None, ["checks/gate.sh"]),
+        (["timeout", "-k", "5", "10s", "checks/gate.sh", "rules.txt"], None, ["checks/gate.sh"]),
+        (["bash", "-euo", "pipefail", "checks/gate.sh", "rules.txt"], None, ["checks/gate.sh"]),
+        (["bash", "-ec", "exec checks/gate.sh"], None, ["checks/gate.sh"]),
+        (["python3", "-c", "checks/gate.sh; open('/tmp/x')", "checks/gate.sh"], None, []),
+        (["node", "-e", "rules.txt"], None, []),
+        (["ruby", "-rc", "rules.txt"], None, ["rules.txt"]),
+        (["bash", "-o", "pipefail", "-c", "checks/gate.sh", "rules.txt"], None,
+         ["checks/gate.sh"]),
+        (["sh", "-c", "--", "rules.txt"], None, []),
+        (["7z", "rules.txt"], None, []),
+        (["python3.11", "-X", "dev", "rules.txt", "checks/gate.sh"], None, ["rules.txt"]),
+        (["python", "-m", "checks", "rules.txt"], None, ["checks/__main__.py"]),
+        (["python3", "-m", "checks.rule"], None, ["checks/rule.py"]),
+        (["python3", "-m", "pytest", "rules.txt"], None, []),
+        ("set -e\nif ! checks/gate.sh; then exit 2; fi", None, ["checks/gate.sh"]),
+        (". checks/gate.sh && true", None, ["checks/gate.sh"]),
+        ("cat rules.txt; cd checks; sh gate.sh", None, ["checks/gate.sh"]),
         (["./gate.sh"], "checks", ["checks/gate.sh"]),
         (["/work/checks/gate.sh"], None, ["checks/gate.sh"]),
         ("./later.sh", None, ["later.sh"]),
@@ -30,7 +49,8 @@ def test_the_files_that_a_command_names_are_protected(
 ) -> None:
     root = tmp_path / "folder"
     (root / "checks").mkdir(parents=True)
-    for name in ("checks/gate.sh", "rules.txt", "../elsewhere.sh"):
+    names = ("checks/gate.sh", "checks/rule.py", "checks/__main__.py")
+    for name in (*names, "rules.txt", "../elsewhere.sh"):
         (root / name).touch()
     (root / "linked.sh").symlink_to("checks/gate.sh")
     hook = Hook.model_validate({"command": command, "cwd": cwd})

@@ -28,10 +28,11 @@ from everturn_workers.front import Front
 from everturn_workers.runtime import Runtime, open_runtime
 from everturn_workers.settings import Settings
 from everturn_workers.temporal import TemporalWaker, connect
-from everturn_workers.worker import running_worker
+from everturn_workers.worker import noted_records, running_worker
 
 _numbers = itertools.count()
-SECONDS = 30.0
+# Only what hangs takes as long: machines stall for seconds.
+SECONDS = 90.0
 
 
 @dataclass
@@ -115,12 +116,14 @@ class Bench:
             Workspaces(services=self.runtime.services) if profile is None else Profiled(profile),
             Workspaces(
                 services=self.runtime.services,
-                checkpoints=CallCheckpoints(self.runtime.checkpoints),
+                checkpoints=CallCheckpoints(
+                    self.runtime.checkpoints, noted_records(self.runtime, self.settings)
+                ),
             ),
             workflows_cached=workflows_cached,
             sources=sources,
-        ) as instance:
-            yield instance
+        ) as running:
+            yield running.instance
         await gateway.close()
 
     async def until(self, key: SessionKey, kind: str, turn: int | None = None) -> list[Event]:

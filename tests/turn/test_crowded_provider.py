@@ -98,7 +98,7 @@ async def seconds_of(made: Bench, keys: Sequence[SessionKey]) -> list[float]:
     ("few", "many", "per_second", "declared"),
     [
         # A rate that a busy machine does not fall behind.
-        pytest.param(4, 40, 5, True, id="sample"),
+        pytest.param(3, 21, 5, True, id="sample"),
         pytest.param(10, 190, 20, True, id="whole", marks=pytest.mark.long),
         pytest.param(10, 190, 20, False, id="undeclared", marks=pytest.mark.long),
     ],

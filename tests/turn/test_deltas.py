@@ -26,7 +26,7 @@ class Log:
 
     async def append_deltas(
         self, key: SessionKey, turn: int, step: int, attempt: int, drafts: Sequence[Draft]
-    ) -> None:
+    ) -> bool:
         self.appending.set()
         await self.go.wait()
         self.texts += [draft.body["text"] for draft in drafts]
@@ -34,6 +34,7 @@ class Log:
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
+        return True
 
     read: Callable[..., None]
     watch: Callable[..., None]

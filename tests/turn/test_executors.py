@@ -302,6 +302,58 @@ async def test_executors_draw_on_the_budget_of_their_parent(made, workspace):
     assert report.startswith("Executor s:1.1.0 ended as budget_exceeded: The budget of session s ")
 
 
+async def test_a_budget_holds_for_a_whole_fan_out(made, workspace):
+    agent(workspace, budget="{steps: 9}", executors="{depth_max: 1, concurrent_max: 6}")
+    names = [f"Task {n}" for n in range(12)]
+    model = scripted(tasks(*names), says("All."), by_last_user={"^Task": [says("Done.")]})
+    key = await made.session()
+
+    async with made.worker(model, workflows_cached=100):
+        await made.send(key, "Begin.")
+        await made.until(key, "turn_finished")
+
+    # The parent's own step, and eight of theirs: none begins that would pass it.
+    assert len(model.requests) == 9
+    reports = await results(made, key)
+    assert sum("has done its work" in report for report in reports) == 8
+    refused = [report for report in reports if "ended as budget_exceeded" in report]
+    assert len(refused) == 4
+    assert all("The budget of session s allows 9 steps" in report for report in refused)
+
+
+async def test_who_talks_with_an_executor_keeps_its_parent_from_nothing(made):
+    model = scripted(
+        tasks("Look around.", background=True),
+        calls("echo", text="meanwhile"),
+        says("Meanwhile, this."),
+        by_last_user={
+            "^Look around": [says("Looking.", hold="child"), says("Nothing here.")],
+            "^And the garden": [says("Nothing in the garden.")],
+            "^Executor": [says("I see.")],
+        },
+    )
+    key, child = await made.session(), made.key("s:1.1.0")
+
+    async with made.worker(model):
+        await made.send(key, "Begin.")
+        await model.reached("child")
+        for n in range(20):
+            await made.send(child, f"And the garden, {n}?")
+        # Its executor is held in the middle of a word, with twenty messages behind it.
+        first = await made.until(key, "turn_finished")
+        assert first[-1].body["text"] == "Meanwhile, this."
+        model.release("child")
+        second = await made.until(key, "turn_finished", 2)
+        await made.until(child, "turn_finished", 2)
+
+    assert second[-1].body["text"] == "I see."
+    told = await made.events(child)
+    assert [e.body["text"] for e in told if e.type == "turn_finished"] == [
+        "Looking.",
+        "Nothing in the garden.",
+    ]
+
+
 async def test_a_parents_stream_tells_what_its_executor_does_and_asks(made, workspace):
     agent(workspace, approvals="{tools: [effect]}")
     model = scripted(

@@ -82,7 +82,7 @@ async def test_a_provider_that_refuses_one_turn_is_left_alone_by_all(
     made: Bench, placement: str
 ) -> None:
     gateway = scripted(
-        by_last_user={"busy": [says("ok", status=429, retry_after=5)], "": [says("ok")]}
+        by_last_user={"busy": [says("ok", status=429, retry_after=3)], "": [says("ok")]}
     )
     first, second = await made.session("first"), await made.session("second")
     async with made.worker(gateway, placement=placement):
@@ -92,7 +92,7 @@ async def test_a_provider_that_refuses_one_turn_is_left_alone_by_all(
         events = await made.until(second, "turn_finished")
         await made.until(first, "turn_finished")
     (began,) = [e.time for e in events if e.type == "step_started"]
-    assert began - refused.time > 4
+    assert began - refused.time > 2
     assert "asked for a pause" in next(e.body["text"] for e in events if e.type == "status")
     assert len(gateway.requests) == 3
 

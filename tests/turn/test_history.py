@@ -7,8 +7,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer
 
 from everturn.session import SessionKey
+from everturn_workers.isolation import sandbox
 from everturn_workers.temporal import PAYLOAD_BYTES_MAX, CappedPayloadConverter
-from everturn_workers.worker import sandbox
 from everturn_workflows.turn import Turn
 
 

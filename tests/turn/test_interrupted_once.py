@@ -4,6 +4,9 @@ import pytest
 from harness import Bench, calls, eventually, says, scripted
 from lost_calls import interrupted, result
 
+from everturn.session import SessionKey
+from everturn_activities import tools
+from everturn_activities.store import AskPerson
 from everturn_workers.locks import WorkerLock
 
 
@@ -40,13 +43,21 @@ async def test_the_tools_own_probe_tells_what_became_of_a_call(
     assert not (made.workspace / "transfers.log").exists()
 
 
-async def test_a_call_of_a_living_worker_is_waited_for(made: Bench) -> None:
+@pytest.mark.parametrize("asks", [False, True])
+async def test_a_call_of_a_living_worker_is_waited_for(
+    made: Bench, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """And one that asks a person in its midst for longer than its time, which stands still."""
+    if asks:
+        monkeypatch.setattr(tools, "OWNER_GRACE_SECONDS", -1e9)
     gateway = scripted(calls("effect"), says("done"))
     run_dir = made.settings.home / "run"
     async with made.worker(gateway) as instance:
         owner = f"{instance.split('-')[0]}-alive"
         with WorkerLock(run_dir, owner):
             key = await interrupted(made, "effect", owner)
+            if asks:
+                asked_by_another(made, key)
             await made.send(key, "go")
             await made.until(key, "tool_started")
             handle = made.client.get_workflow_handle(key.workflow_id)
@@ -63,6 +74,18 @@ async def test_a_call_of_a_living_worker_is_waited_for(made: Bench) -> None:
         events = await made.until(key, "turn_finished")
     assert "unknown" in result(events)[1]
     await eventually(lambda: not (made.workspace / "effects.log").exists())
+
+
+def asked_by_another(made: Bench, key: SessionKey) -> None:
+    store = made.runtime.store
+    begin = store.begin_tool
+
+    async def begun_and_asked(*given: object, **more: object) -> object:
+        begun = await begin(*given, **more)  # type: ignore[arg-type]
+        await store.ask_person(key, AskPerson(1, 1, 0, 1, "effect", "How much?"))
+        return begun
+
+    store.begin_tool = begun_and_asked  # type: ignore[method-assign]
 
 
 async def test_a_once_call_with_wrong_arguments_leaves_no_intent(made: Bench) -> None:

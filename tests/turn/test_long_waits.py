@@ -16,11 +16,11 @@ CALLS = Path(calls.__file__)
 
 
 @pytest.fixture
-def _two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workflow code in which all attempts at a model call may take 2 s."""
+def _four_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workflow code in which all attempts at a model call may take 4 s."""
     source = CALLS.read_text()
     short = source.replace(
-        "MODEL_ALL_SECONDS = timedelta(hours=2)", "MODEL_ALL_SECONDS = timedelta(seconds=2)"
+        "MODEL_ALL_SECONDS = timedelta(hours=2)", "MODEL_ALL_SECONDS = timedelta(seconds=4)"
     )
     assert short != source
     kept = isolation._KEPT._kept
@@ -28,7 +28,7 @@ def _two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kept, "everturn_workflows.calls", (code, str(CALLS), None))
 
 
-@pytest.mark.usefixtures("_two_seconds")
+@pytest.mark.usefixtures("_four_seconds")
 async def test_a_turn_that_waits_longer_than_a_call_may_take_still_gets_its_answer(
     server_address: str, tmp_path: Path, workspace: Path
 ) -> None:
@@ -45,7 +45,7 @@ async def test_a_turn_that_waits_longer_than_a_call_may_take_still_gets_its_answ
         events = await made.until(second, "turn_finished")
     assert events[-1].body["outcome"] == "completed"
     times = {event.type: event.time for event in events}
-    assert times["step_started"] - times["turn_started"] > 2
+    assert times["step_started"] - times["turn_started"] > 4
     assert len(gateway.requests) == 2
 
 

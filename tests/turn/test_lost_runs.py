@@ -85,7 +85,7 @@ async def test_turns_that_wait_for_long_keep_no_lost_one_from_being_adopted(
 
 @pytest.mark.filterwarnings("ignore:Cannot find activity to cancel")
 @pytest.mark.parametrize(
-    "races", [pytest.param(25, id="200"), pytest.param(125, id="1000", marks=pytest.mark.long)]
+    "races", [pytest.param(12, id="100"), pytest.param(125, id="1000", marks=pytest.mark.long)]
 )
 async def test_signals_that_land_while_a_turn_completes_repeat_and_lose_nothing(
     made: Bench, races: int

@@ -14,6 +14,7 @@ from everturn.session import SessionKey
 from everturn_activities import own_folders
 from everturn_activities.store import SessionSettings
 from everturn_workers import reconciler
+from everturn_workers.home import prepare
 
 WRITES = calls("write_file", path="made.txt", content="by the agent")
 
@@ -101,6 +102,20 @@ async def test_a_folder_that_somebody_removed_is_told_and_not_made_up(made: Benc
         assert f"own folder {own} is gone; 'everturn folders remove" in end.body["reason"]
         await made.runtime.store.release_folder(key)
         assert (await worked(made, key, 3)).body["outcome"] == "completed"
+    assert (own / "made.txt").exists()
+
+
+async def test_a_worker_on_another_home_says_so_and_makes_no_folder_there(
+    made: Bench, tmp_path: Path
+):
+    key, own = await session_in(made, "copy")
+    other = prepare(tmp_path / "other")
+    async with made.worker(scripted(WRITES, says("done")), home=other):
+        end = await worked(made, key)
+    assert end.body["outcome"] == "failed"
+    assert f"the home of this worker is {other}; have all processes" in end.body["reason"]
+    async with made.worker(scripted(WRITES, says("done"))):
+        assert (await worked(made, key, 2)).body["outcome"] == "completed"
     assert (own / "made.txt").exists()
 
 

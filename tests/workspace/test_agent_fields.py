@@ -202,6 +202,8 @@ def test_an_executor_has_neither_the_tools_nor_the_access_that_its_rules_withhol
 
     gone = {tool.name for tool in spec.tools} - {tool.name for tool in executor.tools}
     assert {"todo", "web_fetch", "delegate", "write_file", "run_command"} <= gone
+    # Whose task ends has nothing to schedule, whatever its rules say.
+    assert "cron" in gone - {*executor.withheld}
     # What its access withholds is told when it is called; the others it has never heard of.
     assert "write_file" in executor.withheld
     assert "todo" not in executor.withheld

@@ -72,6 +72,7 @@ def test_an_empty_settings_file_gives_the_default_agent_with_all_built_in_tools(
         "code",
         "knowledge_query",
         "delegate",
+        "cron",
         "memory_save",
         "memory_load",
         "memory_delete",
@@ -431,3 +432,20 @@ def test_a_server_that_remembers_a_session_cannot_change_within_it(root, write):
     write("everturn.toml", f'[mcp]\nlifecycle = "hot"\n{server}')
     with pytest.raises(WorkspaceError, match="server a is stateful, and lifecycle is hot"):
         load(root)
+
+
+def test_a_profile_whose_servers_come_and_go_has_none_that_is_stateful(root, write):
+    server = '[mcp.servers.a]\ncommand = "cat"\nstateful = true\n'
+    write("everturn.toml", f'[agent]\nprofile = "quick"\n{server}')
+    recipe = '[[recipe.layers]]\nid = "prompt"\nsource = "agent_prompt"\n'
+    write("profiles/quick.toml", f'[mcp]\nlifecycle = "hot"\n{recipe}')
+    write("agents/without.md", "---\nmcp_servers: []\n---\nWork.\n")
+    workspace = load(root)
+    with pytest.raises(WorkspaceError) as refused:
+        workspace.spec("default", None, root)
+    assert str(refused.value) == (
+        "Server a of everturn.toml is stateful, and the lifecycle of servers in profile quick is"
+        " hot: one that remembers what a session did cannot change within it. Write lifecycle ="
+        ' "frozen" into [mcp], or let agent default not name it in mcp_servers.'
+    )
+    assert workspace.spec("without", None, root).servers == ()

@@ -54,7 +54,7 @@ def log_to_stderr(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2", "alembic"):
+    for chatty in ("httpx", "httpcore", "httpx2", "httpcore2", "alembic", "boto3", "botocore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

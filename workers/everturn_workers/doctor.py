@@ -4,25 +4,25 @@ import asyncio
 import os
 import platform
 import socket
-import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from everturn.agents import Agent
 from everturn.errors import UnknownModel, UsageError
 from everturn_activities.gateways.choose import check_model, provider_of
-from everturn_activities.governor.limits import Limits
 from everturn_activities.sandbox import probe
 from everturn_activities.vault import Vault
 from everturn_activities.workspace import load
-from everturn_workers import fetch
-from everturn_workers.server import answers
+from everturn_workers.check import Check
+from everturn_workers.check_blobs import check_blobs
+from everturn_workers.check_redis import check_redis
+from everturn_workers.check_settings import check_settings
+from everturn_workers.check_store import check_store
+from everturn_workers.check_temporal import check_temporal
 from everturn_workers.settings import Settings
 from everturn_workers.up_record import running
 
-REACH_SECONDS = 5.0
 _MEND_SECRETS = "See `everturn secrets list`; mend [secrets] of everturn.toml where it is wrong."
 
 # The variables of which one must be set, by provider.
@@ -42,27 +42,27 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing: what was found, in a sentence, and what to do where it is not `ok`."""
-
-    name: str
-    ok: bool
-    sentence: str
-    mend: str | None = None
-
-
 async def checks(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[Check]:
-    """All checks, in the order in which a first start meets them. Changes nothing."""
+    """All checks, in the order in which a first start meets them. Leaves nothing behind.
+
+    Servers are asked side by side, each for a few seconds at most.
+    """
+    servers = await asyncio.gather(
+        check_temporal(settings),
+        check_store(settings),
+        check_redis(settings),
+        check_blobs(settings),
+    )
+    here = await asyncio.gather(
+        asyncio.to_thread(_sandbox, settings),
+        asyncio.to_thread(_workspace_and_model, settings, environment),
+        asyncio.to_thread(_secrets, settings, environment),
+    )
     return [
         Check("python", True, f"Python {platform.python_version()} runs."),
         _home(settings.home),
-        await _temporal(settings),
-        await _store(settings),
-        *await _redis(settings),
-        await asyncio.to_thread(_sandbox, settings),
-        *await asyncio.to_thread(_workspace_and_model, settings, environment),
-        *await asyncio.to_thread(_secrets, settings, environment),
+        *check_settings(settings, environment),
+        *chain(*servers, *here),
         _port(settings),
     ]
 
@@ -80,115 +80,21 @@ def _home(home: Path) -> Check:
     )
 
 
-async def _temporal(settings: Settings) -> Check:
-    up = running(settings.home)
-    address = settings.temporal_address or (up.temporal_address if up else None)
-    if address is not None:
-        namespace = settings.temporal_namespace
-        if await answers(address, namespace, REACH_SECONDS):
-            return Check("temporal", True, f"Temporal answers at {address}.")
-        return Check(
-            "temporal",
-            False,
-            f"No Temporal server answers at {address} for the namespace {namespace!r}.",
-            "Start it, or unset EVERTURN_TEMPORAL_ADDRESS to use the embedded one.",
-        )
-    try:
-        binary = await asyncio.to_thread(fetch.find)
-    except UsageError as error:
-        return Check("temporal", False, str(error), "Set EVERTURN_TEMPORAL_BINARY anew.")
-    if binary is None:
-        return Check(
-            "temporal",
-            False,
-            "No Temporal server is on this machine yet.",
-            "`everturn up` obtains one, which can take minutes; or put `temporal` on PATH.",
-        )
-    version = await asyncio.to_thread(fetch.version, binary)
-    return Check("temporal", True, f"The Temporal server is {binary} ({version}).")
-
-
-async def _store(settings: Settings) -> Check:
-    url = urlsplit(settings.store_url)
-    if url.scheme.startswith("sqlite"):
-        return _sqlite(Path(url.path.removeprefix("/")) if url.path else Path())
-    # The address without the person and the password that the URL can hold.
-    address = f"{url.hostname}:{url.port or 5432}"
-    try:
-        async with asyncio.timeout(REACH_SECONDS):
-            _, writer = await asyncio.open_connection(url.hostname, url.port or 5432)
-            writer.close()
-            await writer.wait_closed()
-    except (OSError, TimeoutError):
-        return Check(
-            "store",
-            False,
-            f"No database answers at {address}.",
-            "Start it, or unset EVERTURN_DATABASE_URL to use a file in the home folder.",
-        )
-    return Check("store", True, f"A database answers at {address}.")
-
-
-async def _redis(settings: Settings) -> list[Check]:
-    """Whether the Redis of the governor answers, and what it holds back."""
-    if settings.redis_url is None:
-        return []
-    from everturn_activities.governor.redis import RedisGovernor
-
-    url = settings.redis_url.get_secret_value()
-    try:
-        governor = RedisGovernor(url, Limits())
-    except UsageError as error:
-        return [Check("redis", False, str(error), "Or unset it.")]
-    state = await governor.state() if await governor.answers() else None
-    await governor.close()
-    address = urlsplit(url).netloc.rpartition("@")[2]
-    if state is None or state.note is not None:
-        return [
-            Check(
-                "redis",
-                False,
-                f"No Redis answers at {address}: each process governs its model calls alone.",
-                "Start it, or unset EVERTURN_REDIS_URL.",
-            )
-        ]
-    held = [f"{key.provider} is paused" for key in state.keys if key.paused_seconds]
-    held += [f"{one.model} fails" for one in state.breakers if one.state != "closed"]
-    what = f"; now {', '.join(held)}" if held else ""
-    return [Check("redis", True, f"Redis answers at {address}{what}.")]
-
-
-def _sqlite(file: Path) -> Check:
-    if not file.exists():
-        return Check("store", True, f"The store {file} will be made at the first start.")
-    try:
-        connection = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
-        try:
-            connection.execute("PRAGMA schema_version").fetchone()
-        finally:
-            connection.close()
-    except sqlite3.Error as error:
-        return Check(
-            "store",
-            False,
-            f"The store {file} cannot be read: {error}.",
-            "Put a backup in its place, or move it away to begin anew.",
-        )
-    return Check("store", True, f"The store {file} can be read.")
-
-
-def _sandbox(settings: Settings) -> Check:
+def _sandbox(settings: Settings) -> list[Check]:
     status = probe()
     if status.available:
-        return Check("sandbox", True, "run_command works in bubblewrap.")
+        return [Check("sandbox", True, "run_command works in bubblewrap.")]
     if settings.unsafe_commands:
-        return Check("sandbox", True, "run_command works without a sandbox, as you have set it.")
-    return Check(
-        "sandbox",
-        False,
-        f"run_command is refused, since {status.reason}.",
-        "Install bubblewrap, and allow user namespaces where the system forbids them.",
-    )
+        told = "run_command works without a sandbox, as you have set it."
+        return [Check("sandbox", True, told)]
+    return [
+        Check(
+            "sandbox",
+            False,
+            f"run_command is refused, since {status.reason}.",
+            "Install bubblewrap, and allow user namespaces where the system forbids them.",
+        )
+    ]
 
 
 def _workspace_and_model(settings: Settings, environment: Mapping[str, str]) -> list[Check]:

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import Protocol
+from collections.abc import Awaitable, Coroutine, Iterable
+from typing import Any, Protocol
 
 from everturn.budgets import Budget, Scope
 from everturn.session import SessionKey
@@ -16,9 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Waker(Protocol):
-    """Wakes the workflow that hosts, or will host, a session."""
+    """Wakes the workflow that hosts, or will host, a session, or that works a swarm."""
 
     async def wake(self, wake: Wake) -> None: ...
+    async def wake_swarm(self, key: SessionKey) -> None: ...
 
 
 class Front:
@@ -37,7 +39,7 @@ class Front:
         """
         accepted = await self._store.accept(key, inbound)
         if accepted.wake is not None:
-            await self._wake(accepted.wake)
+            await self.wake(accepted.wake)
         if inbound.budget is not None and accepted.view.status == "accepted":
             await self.settle_asks(key.tenant)
         return accepted.view
@@ -51,19 +53,35 @@ class Front:
         return view
 
     async def settle_asks(self, tenant: str) -> None:
-        for wake in await self._store.settle_asks(tenant):
-            await self._wake(wake)
+        await self.wake_all(await self._store.settle_asks(tenant))
 
-    async def _wake(self, wake: Wake) -> None:
+    async def wake_all(self, wakes: Iterable[Wake | None]) -> None:
+        """Wake sessions side by side; None are those that need no waking."""
+        signals = {self._begun(wake) for wake in wakes if wake is not None}
+        if signals:
+            await asyncio.wait(signals, timeout=WAKE_SECONDS)
+
+    async def wake(self, wake: Wake) -> None:
+        """Wake a session whose work is committed, as far as that can be done at once."""
+        await asyncio.wait({self._begun(wake)}, timeout=WAKE_SECONDS)
+
+    async def wake_swarm(self, key: SessionKey) -> None:
+        """Wake a swarm, in the same way."""
+        signal = self._sent(self._waker.wake_swarm(key), f"swarm {key.session}")
+        await asyncio.wait({self._kept(signal)}, timeout=WAKE_SECONDS)
+
+    def _begun(self, wake: Wake) -> asyncio.Task[None]:
+        return self._kept(self._sent(self._waker.wake(wake), f"session {wake.key.session}"))
+
+    def _kept(self, signal: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         # Cut off, a wake-up that a busy server is late with would wait for the reconciler.
-        waking = asyncio.create_task(self._signal(wake))
+        waking = asyncio.create_task(signal)
         self._waking.add(waking)
         waking.add_done_callback(self._waking.discard)
-        await asyncio.wait({waking}, timeout=WAKE_SECONDS)
+        return waking
 
-    async def _signal(self, wake: Wake) -> None:
+    async def _sent(self, signal: Awaitable[None], what: str) -> None:
         try:
-            await self._waker.wake(wake)
+            await signal
         except Exception as error:
-            name = wake.key.session
-            log.warning("session %s was not woken, the reconciler will: %s", name, error)
+            log.warning("%s was not woken, the reconciler will: %s", what, error)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import secrets
 import socket
 import stat
 import tempfile
@@ -11,12 +12,15 @@ from pathlib import Path
 
 from everturn.agents import Agent
 from everturn.errors import UsageError
+from everturn_workers import settings_file
 
 FOLDERS = ("agents/default", "skills", "sessions", "logs", "run", "blobs")
 
 CONFIG = """\
 # Settings of everturn on this machine. Each is also a variable EVERTURN_<NAME>,
-# which wins over this file, and most are flags, which win over both.
+# which wins over this file, and some are flags, which win over both:
+# `everturn config show` tells what is in force. What agents work with is set in a
+# workspace's own everturn.toml.
 
 # port = 7430
 # log_level = "info"
@@ -42,7 +46,7 @@ def prepare(home: Path) -> Path:
         for folder in FOLDERS:
             (home / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         agent = Agent()
-        _write_new(home / "config.toml", CONFIG)
+        _write_new(home / settings_file.NAME, CONFIG)
         _write_new(home / "active_session", "")
         _write_new(home / "agents" / "default" / "config.toml", _agent_config(agent))
         _write_new(home / "agents" / "default" / "agent.md", agent.prompt + "\n")
@@ -52,6 +56,20 @@ def prepare(home: Path) -> Path:
             " folder that you can write to."
         ) from None
     return home
+
+
+def home_id(home: Path) -> str:
+    """The home's own id, for all processes that share it: written once, by the first of them."""
+    path = home / "id"
+    with suppress(FileNotFoundError):
+        return path.read_text(encoding="utf-8").strip()
+    part = path.with_name(f".id.{secrets.token_hex(4)}")
+    part.write_text(f"{secrets.token_hex(4)}\n", encoding="utf-8")
+    # As one step, and not over the id of who was quicker.
+    with suppress(FileExistsError):
+        os.link(part, path)
+    part.unlink()
+    return path.read_text(encoding="utf-8").strip()
 
 
 def socket_dir(store_url: str) -> Path:
@@ -120,3 +138,22 @@ def _write_new(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
+
+
+def demand_no_homes_own(blobs: Path) -> None:
+    """Raises UsageError where a folder that texts of the store are to be kept in is that of a home.
+
+    A home removes from its own what no record of changed files names, the texts too. A folder
+    that cannot be looked at is away, and kept in by nobody.
+    """
+    try:
+        place = blobs.resolve()
+        homes = place.name == "blobs" and all((place.parent / name).is_dir() for name in FOLDERS)
+    except (OSError, RuntimeError):
+        return
+    if homes:
+        home = place.parent
+        raise UsageError(
+            f"EVERTURN_BLOBS_URL names {blobs}, where the home {home} keeps what files held"
+            " and removes what it does not know; name another folder."
+        )

@@ -106,6 +106,11 @@ def is_alive(run_dir: Path, instance: str) -> bool:
     return is_held(_worker_lock(run_dir, instance))
 
 
+def is_known(run_dir: Path, instance: str) -> bool:
+    """Whether the worker `instance` works on this home, or was killed there."""
+    return _worker_lock(run_dir, instance).exists()
+
+
 def dead_workers(run_dir: Path) -> list[str]:
     """Instances that were killed, as their lock files tell; `forget_worker` ends that."""
     files = sorted((run_dir / "workers").glob("*.lock"))

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -95,12 +96,15 @@ async def spawn(
     environment: Mapping[str, str],
     log: IO[bytes],
     inherited: Sequence[int] = (),
+    user: str | None = None,
 ) -> Process:
     """Start a child in a group of its own; on Linux the kernel kills it when we die.
 
     Must be called on the process's main thread: the kernel watches the thread that forks.
+    With `user` it runs as that user, and in no group but that user's first.
     """
     parent = os.getpid()
+    group = None if user is None else pwd.getpwnam(user).pw_gid
 
     def die_with_parent() -> None:
         if _LIBC is not None:
@@ -116,6 +120,9 @@ async def spawn(
         stdout=log,
         stderr=log,
         pass_fds=inherited,
+        user=user,
+        group=group,
+        extra_groups=None if user is None else (),
         # A group of its own: Ctrl-C reaches us only, and we end children in order.
         start_new_session=True,
         preexec_fn=die_with_parent,

@@ -3,18 +3,20 @@
 import asyncio
 import logging
 import time
-from pathlib import Path
-
-from temporalio.client import Client
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from everturn.session import Consolidate, SessionKey
+from everturn.swarms import SwarmStart
 from everturn_activities.executors import Messenger
 from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
-from everturn_workers.locks import dead_workers, forget_worker
-from everturn_workers.temporal import RPC_TIMEOUT, TemporalWaker
+from everturn_activities.store.sql_schedules import SqlSchedules
+from everturn_activities.store.sql_swarms import SqlSwarms
+from everturn_activities.store.sql_tasks import SqlTasks
+from everturn_workers.burial import Burial
+from everturn_workers.kept_schedules import KeptSchedules
+from everturn_workers.temporal import TemporalWaker
 
 LOOK_SECONDS = 0.5
 ASLEEP_SECONDS = 2.0
@@ -29,36 +31,49 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Runs in every worker; doing the same thing twice does no harm."""
+    """Runs in many workers; doing the same thing twice does no harm."""
 
     def __init__(
         self,
         store: Store,
         memories: SqlMemories,
+        swarms: SqlSwarms,
+        tasks: SqlTasks,
+        schedules: SqlSchedules,
         waker: TemporalWaker,
-        client: Client,
-        run_dir: Path,
-        worker: str,
+        burial: Burial,
     ) -> None:
         self._store = store
         self._memories = memories
+        self._swarms = swarms
+        self._tasks = tasks
         self._waker = waker
-        self._client = client
-        self._run_dir = run_dir
-        self._worker = worker
+        self._burial = burial
         self._messenger = Messenger(store, waker)
+        self._schedules = KeptSchedules(schedules, waker)
         self._looked_at: SessionKey | None = None
         self._asked: dict[SessionKey, float] = {}
+        self._swarms_asked_at = -HOSTLESS_SECONDS
+        self._swarm_looked_at = 0
         self._naps: dict[SessionKey, tuple[float, float]] = {}
 
-    async def run(self) -> None:
+    async def run(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Do `look`, one of ours, again and again."""
         while True:
-            await self.look()
+            await look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        parts = (self.bury, self.wake_sleepers, self.revive, self.deliver, self.consolidate)
-        for part in (*parts, self.end_turns):
+        parts = (self._burial.bury, self.wake_sleepers, self.revive, self.deliver, self.consolidate)
+        others = (self.end_turns, self.tend_swarms, self.begin_tasks, self.keep_schedules)
+        await self._look_at(*parts, *others)
+
+    async def look_for_dead(self) -> None:
+        """All that a worker without turns sees to: there may be no other of its home."""
+        await self._look_at(self._burial.bury)
+
+    async def _look_at(self, *parts: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        for part in parts:
             try:
                 await part()
             except Exception as error:
@@ -68,27 +83,6 @@ class Reconciler:
     async def deliver(self) -> None:
         """Hand over the tasks that a crash left between a parent and its executors."""
         await self._messenger.deliver(await self._store.undelivered(ASLEEP_SECONDS))
-
-    async def bury(self) -> None:
-        """Fail the tasks of workers that were killed, so that others get them at once."""
-        dead = set(dead_workers(self._run_dir)) - {self._worker}
-        if not dead:
-            return
-        for call in await self._store.unfinished_calls():
-            if call.worker in dead:
-                await self._fail(call.task_token)
-        for instance in dead:
-            forget_worker(self._run_dir, instance)
-
-    async def _fail(self, task_token: bytes) -> None:
-        lost = ApplicationError("The worker that ran this call is gone.", type="WorkerLost")
-        handle = self._client.get_async_activity_handle(task_token=task_token)
-        try:
-            await handle.fail(lost, rpc_timeout=RPC_TIMEOUT)
-        except RPCError as error:
-            # Any other error leaves the dead on record, and the next look tries again.
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
 
     async def wake_sleepers(self) -> None:
         """Wake sessions whose sender crashed between commit and signal."""
@@ -112,6 +106,7 @@ class Reconciler:
         """
         now = time.monotonic()
         found = await self._store.open_hosts(HOSTLESS_SECONDS, self._looked_at, BATCH)
+        open_runs: dict[str, str | None] = {}
         for wake, run_id in found:
             # Also where the next lines fail: then the next look begins behind this one.
             self._looked_at = wake.key
@@ -119,7 +114,10 @@ class Reconciler:
                 continue
             self._asked[wake.key] = now + HOSTLESS_SECONDS
             workflow_id = wake.host_workflow_id or wake.key.workflow_id
-            if await self._waker.open_run(workflow_id) != run_id:
+            # A shard hosts many.
+            if workflow_id not in open_runs:
+                open_runs[workflow_id] = await self._waker.open_run(workflow_id)
+            if open_runs[workflow_id] != run_id:
                 await self._waker.wake(wake)
         if len(found) < BATCH:
             self._looked_at = None
@@ -132,8 +130,37 @@ class Reconciler:
             # One that is begun and lost is begun again once its time has come.
             await self._memories.begun(due.id)
 
+    async def begin_tasks(self) -> None:
+        """Begin the attempts whose time has come, and end what has no more of it."""
+        wakes = await self._tasks.come_due(BATCH)
+        # Side by side: the server answers many as soon as one.
+        await asyncio.gather(*(self._waker.wake(wake) for wake in wakes))
+
+    async def keep_schedules(self) -> None:
+        """Tell Temporal of the schedules that it has not heard of, or has lost."""
+        await self._schedules.look(time.monotonic())
+
     async def end_turns(self) -> None:
         """Begin the hooks of turns that have ended: nobody waits for them."""
         for due in await self._store.due_hooks(BATCH):
             await self._waker.end_hooks(due)
             await self._store.hooks_begun(due)
+
+    async def tend_swarms(self) -> None:
+        """Wake swarms whose sender crashed between commit and signal, and those whose workflow
+        is gone."""
+        for key in await self._swarms.asleep(ASLEEP_SECONDS, BATCH):
+            await self._waker.wake_swarm(key)
+        now = time.monotonic()
+        if now - self._swarms_asked_at < HOSTLESS_SECONDS:
+            return
+        self._swarms_asked_at = now
+        found = await self._swarms.unended(self._swarm_looked_at, BATCH)
+        for number, key in found:
+            # Also where the next lines fail: then the next look begins behind this one.
+            self._swarm_looked_at = number
+            start = SwarmStart(key.tenant, key.session)
+            if await self._waker.open_run(start.workflow_id) is None:
+                await self._waker.wake_swarm(key)
+        if len(found) < BATCH:
+            self._swarm_looked_at = 0

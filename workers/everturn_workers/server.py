@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from asyncio.subprocess import Process
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from everturn_workers.locks import try_lock
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5.0
+# It looks for free ports itself, panics where another takes one of them before it does, and is
+# well at its next start.
+TRIES = 3
 
 PRAGMAS = (
     # Twice the throughput of the defaults, and nothing lost in 70 kills.
@@ -46,6 +50,10 @@ DYNAMIC_CONFIG = (
 )
 # What the server needs of our environment: no key of a model provider is among it.
 ENVIRONMENT = ("HOME", "PATH", "TMPDIR", "TZ", "LANG")
+
+
+class _Ended(RuntimeUnavailable):
+    """The server ended as it started."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,21 @@ async def start_server(
             f"Another Temporal server works on {database(home)}; end it, or set EVERTURN_HOME"
             " to another folder."
         )
-    log = processes.Log(home / "logs" / "temporal.log")
     try:
-        port = _port(home / "run" / "temporal.port")
+        for _ in range(TRIES - 1):
+            with suppress(_Ended):
+                return await _started(binary, home, namespace, seconds, lock)
+        return await _started(binary, home, namespace, seconds, lock)
+    finally:
+        os.close(lock)
+
+
+async def _started(
+    binary: Path, home: Path, namespace: str, seconds: float, lock: int
+) -> EmbeddedServer:
+    log = processes.Log(home / "logs" / "temporal.log")
+    port = _port(home / "run" / "temporal.port")
+    try:
         with log.open() as output:
             process = await processes.spawn(
                 _command(binary, home, namespace, port),
@@ -98,8 +118,6 @@ async def start_server(
             f"The Temporal server {binary} cannot be started: {error.strerror}; remove it or set"
             " EVERTURN_TEMPORAL_BINARY to one that runs here."
         ) from None
-    finally:
-        os.close(lock)
     server = EmbeddedServer(process, f"127.0.0.1:{port}")
     try:
         await _wait_until_it_answers(server, namespace, seconds, log)
@@ -133,10 +151,10 @@ async def _wait_until_it_answers(
                     return
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        came = f"did not answer within {seconds:g} s"
+        failure, came = RuntimeUnavailable, f"did not answer within {seconds:g} s"
     else:
-        came = f"ended with code {server.process.returncode}"
-    raise RuntimeUnavailable(f"The Temporal server {came}; {log.path} ends with: {log.tail()}")
+        failure, came = _Ended, f"ended with code {server.process.returncode}"
+    raise failure(f"The Temporal server {came}; {log.path} ends with: {log.tail()}")
 
 
 def _command(binary: Path, home: Path, namespace: str, port: int) -> list[str]:

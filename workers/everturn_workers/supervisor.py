@@ -5,31 +5,25 @@ import json
 import os
 import signal
 import sys
-import time
-from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from everturn.errors import EverturnError, RuntimeUnavailable, UsageError
+from everturn.errors import RuntimeUnavailable, UsageError
 from everturn_workers import fetch, processes, up_record
+from everturn_workers.children import STOP_SECONDS, Child, Program, TemporalServer, keep
 from everturn_workers.home import leave_socket_dir, prepare
 from everturn_workers.listening import listening
 from everturn_workers.locks import try_lock
-from everturn_workers.server import EmbeddedServer, start_server
+from everturn_workers.roles import ROLES
 from everturn_workers.settings import Settings
+from everturn_workers.settings_secrets import file_variable
 from everturn_workers.up_record import Record, RunningUp
-
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
-"""What a worker is promised for ending its calls before it is killed."""
-HEALTHY_SECONDS = 10.0
-BACKOFF_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class Up:
         self._say = say
         self._commands = commands or Commands()
         self._lock: int | None = None
-        self._children: list[_Child] = []
+        self._children: list[Child] = []
         self._keepers: list[asyncio.Task[None]] = []
         self._temporal_address: str | None = None
         self._api_url: str | None = None
@@ -172,15 +166,19 @@ class Up:
         if self._settings.temporal_address is not None:
             return self._settings.temporal_address
         binary = await self._binary()
-        server = _Server(binary, self._home, self._settings.temporal_namespace)
+        server = TemporalServer(binary, self._home, self._settings.temporal_namespace)
         await self._launch(server)
         self._say(f"Temporal server ready at {server.address}.")
         return server.address
 
     async def _start_worker_and_api(self, temporal_address: str) -> str:
         environment = child_environment(self._settings, temporal_address)
-        worker = _Program("worker", self._commands.worker, environment, self._home)
-        api = _Program("api", self._commands.api, dict(environment), self._home)
+        # What a worker promises to its calls, it has the time for.
+        seconds = self._settings.drain_seconds + STOP_SECONDS
+        worker = Program(
+            "worker", self._commands.worker, environment, self._home, stop_seconds=seconds
+        )
+        api = Program("api", self._commands.api, dict(environment), self._home)
         # Both start at once; each is then waited for.
         await self._launch(worker)
         await self._launch(api)
@@ -218,31 +216,13 @@ class Up:
             raise RuntimeUnavailable(log.tail(chars=2000))
         return found
 
-    async def _launch(self, child: "_Child") -> None:
+    async def _launch(self, child: Child) -> None:
         self._children.append(child)
         await child.launch()
         self._record()
 
-    async def _keep(self, child: "_Child") -> None:
-        """Start `child` again whenever it ends: at once, then ever more slowly."""
-        failures = 0
-        while True:
-            assert child.process is not None
-            began = time.monotonic()
-            code = await child.process.wait()
-            if time.monotonic() - began > HEALTHY_SECONDS:
-                failures = 0
-            await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
-            failures += 1
-            self._say(f"The {child.name} ended ({_told(code)}); starting it again.")
-            try:
-                await child.launch()
-                self._record()
-                await child.ready()
-            except EverturnError as error:
-                self._say(str(error))
-            else:
-                self._say(f"The {child.name} is back.")
+    async def _keep(self, child: Child) -> None:
+        await keep(child, self._say, self._record)
 
     def _kill(self) -> None:
         for child in self._children:
@@ -260,87 +240,8 @@ class Up:
         up_record.write(self._home, record)
 
 
-class _Child(Protocol):
-    name: str
-    process: Process | None
-
-    async def launch(self) -> None: ...
-    async def ready(self) -> str: ...
-    async def stop(self) -> None: ...
-
-
-class _Server:
-    """The Temporal server; launching it waits until it answers."""
-
-    name = "temporal"
-
-    def __init__(self, binary: Path, home: Path, namespace: str) -> None:
-        self.process: Process | None = None
-        self.address = ""
-        self._binary, self._home, self._namespace = binary, home, namespace
-        self._server: EmbeddedServer | None = None
-
-    async def launch(self) -> None:
-        self._server = await start_server(self._binary, self._home, self._namespace)
-        self.process, self.address = self._server.process, self._server.address
-
-    async def ready(self) -> str:
-        return self.address
-
-    async def stop(self) -> None:
-        if self._server is not None:
-            await self._server.stop()
-
-
-class _Program:
-    """A process of ours that logs to a file and prints a line `ready ...` there."""
-
-    def __init__(
-        self, name: str, command: Sequence[str], environment: dict[str, str], home: Path
-    ) -> None:
-        self.name = name
-        self.process: Process | None = None
-        self.environment = environment
-        self._command = command
-        self._log = processes.Log(home / "logs" / f"{name}.log")
-
-    async def launch(self) -> None:
-        try:
-            with self._log.open() as output:
-                self.process = await processes.spawn(
-                    self._command, environment=self.environment, log=output
-                )
-        except OSError as error:
-            raise RuntimeUnavailable(
-                f"The {self.name} cannot be started with {self._command[0]}: {error.strerror}."
-            ) from None
-
-    async def ready(self) -> str:
-        """What stands behind `ready`. Raises RuntimeUnavailable where the process ends first."""
-        assert self.process is not None
-        give_up = time.monotonic() + READY_SECONDS
-        while time.monotonic() < give_up:
-            ended = self.process.returncode is not None
-            for line in self._log.lines():
-                if line.split(" ", 1)[0].strip() == "ready":
-                    return line.removeprefix("ready").strip()
-            if ended:
-                came = f"ended ({_told(self.process.returncode)}) before it was ready"
-                break
-            await asyncio.sleep(0.02)
-        else:
-            came = f"was not ready within {READY_SECONDS:g} s"
-        raise RuntimeUnavailable(
-            f"The {self.name} {came}; {self._log.path} ends with: {self._log.tail()}"
-        )
-
-    async def stop(self) -> None:
-        if self.process is not None:
-            await processes.end(self.process, STOP_SECONDS)
-
-
 def child_environment(settings: Settings, temporal_address: str) -> dict[str, str]:
-    """Our environment, with what flags and `config.toml` set as variables.
+    """Our environment, with what flags and files set as variables.
 
     Secrets go to children this way and never on a command line, which everyone can read.
     """
@@ -349,6 +250,8 @@ def child_environment(settings: Settings, temporal_address: str) -> dict[str, st
     for name, value in plain.items():
         told = getattr(settings, name)
         if isinstance(told, SecretStr):
+            # What a file holds has been read: both would be one too many.
+            environment.pop(file_variable(name), None)
             environment[f"EVERTURN_{name.upper()}"] = told.get_secret_value()
         elif value is not None:
             text = value if isinstance(value, str) else json.dumps(value)
@@ -363,11 +266,13 @@ def _check(settings: Settings) -> None:
     from everturn_workers.doors.guard import demand_key
 
     demand_key(settings)
+    if settings.works != frozenset(ROLES):
+        raise UsageError(
+            f"The worker of `everturn up` works all of {', '.join(ROLES)}, and EVERTURN_ROLES says"
+            f" {settings.roles}; unset it, or start the processes by themselves with 'everturn"
+            " worker' and 'everturn api'."
+        )
     if settings.database_url is not None:
-        from everturn_workers.runtime import sqlite_path
+        from everturn_activities.store.opening import database_url
 
-        sqlite_path(settings.database_url)
-
-
-def _told(code: int | None) -> str:
-    return f"signal {-code}" if code is not None and code < 0 else f"code {code}"
+        database_url(settings.store_url)

@@ -1,20 +1,32 @@
 """Our side of the Temporal client: connecting, waking turns, asking which run is open."""
 
 import logging
+import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleAlreadyRunningError,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
+    WorkflowExecutionStatus,
+)
+from temporalio.common import Priority, WorkflowIDConflictPolicy
 from temporalio.converter import DataConverter, DefaultPayloadConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from everturn.errors import RuntimeUnavailable
-from everturn.session import Consolidate, EndHooks, TurnStart
+from everturn.errors import RuntimeUnavailable, UsageError
+from everturn.session import Consolidate, EndHooks, SessionKey, TurnStart
+from everturn.swarms import SwarmStart
+from everturn.tasks import PERSONS
 from everturn_activities.store import Wake
+from everturn_activities.store.schedules import Told, schedule_id
+from everturn_workers import temporal_schedules
 from everturn_workers.settings import Settings
 
 PAYLOAD_BYTES_MAX = 256 * 1024
@@ -77,7 +89,11 @@ class TemporalWaker:
         self._settings = settings
 
     async def wake(self, wake: Wake) -> None:
-        """Signal the session's `Turn`, starting it where none runs. Durable once it returns."""
+        """Signal whoever hosts the session, or its `Turn`, which is started where none runs.
+        Durable once it returns."""
+        host = wake.host_workflow_id
+        if host and host != wake.key.workflow_id and await self._is_told(host, wake.key):
+            return
         await self._client.start_workflow(
             "Turn",
             TurnStart(
@@ -86,6 +102,31 @@ class TemporalWaker:
                 history_events_max=self._settings.history_events_max,
             ),
             id=wake.key.workflow_id,
+            task_queue=self._settings.task_queue,
+            task_timeout=TASK_TIMEOUT,
+            start_signal="wake",
+            priority=Priority(priority_key=wake.priority or PERSONS, fairness_key=wake.key.tenant),
+            rpc_timeout=RPC_TIMEOUT,
+        )
+
+    async def _is_told(self, shard: str, key: SessionKey) -> bool:
+        """Tell the shard of a swarm; False where it has ended."""
+        handle = self._client.get_workflow_handle(shard)
+        try:
+            await handle.signal("wake", key.session, rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def wake_swarm(self, key: SessionKey) -> None:
+        """Signal the swarm's workflow, starting it where none runs."""
+        start = SwarmStart(key.tenant, key.session, self._settings.history_events_max)
+        await self._client.start_workflow(
+            "Swarm",
+            start,
+            id=start.workflow_id,
             task_queue=self._settings.task_queue,
             task_timeout=TASK_TIMEOUT,
             start_signal="wake",
@@ -111,6 +152,49 @@ class TemporalWaker:
             rpc_timeout=RPC_TIMEOUT,
         )
 
+    async def keep_schedule(self, told: Told) -> None:
+        """Have the server hold the schedule as it is told; UsageError where it will not."""
+        if told.definition is None:
+            await self.forget_schedule(told.tenant, told.name)
+            return
+        queue = self._settings.task_queue
+        wanted = temporal_schedules.schedule(told, time.time(), queue, TASK_TIMEOUT)
+        try:
+            await self._client.create_schedule(
+                told.schedule_id,
+                wanted,
+                rpc_timeout=RPC_TIMEOUT,
+            )
+        except ScheduleAlreadyRunningError:
+            await self._update_schedule(told, wanted)
+        except RPCError as error:
+            _raise_refusal(error)
+
+    async def _update_schedule(self, told: Told, wanted: Schedule) -> None:
+        def update(_: ScheduleUpdateInput) -> ScheduleUpdate:
+            return ScheduleUpdate(wanted)
+
+        try:
+            await self._client.get_schedule_handle(told.schedule_id).update(
+                update, rpc_timeout=RPC_TIMEOUT
+            )
+        except RPCError as error:
+            _raise_refusal(error)
+
+    async def forget_schedule(self, tenant: str, name: str) -> None:
+        """Have the server fire the schedule no more."""
+        handle = self._client.get_schedule_handle(schedule_id(tenant, name))
+        try:
+            await handle.delete(rpc_timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+
+    async def schedule_ids(self) -> set[str]:
+        """The schedules that the server has, of whomever."""
+        listed = await self._client.list_schedules(page_size=1000, rpc_timeout=RPC_TIMEOUT)
+        return {one.id async for one in listed}
+
     async def open_run(self, workflow_id: str) -> str | None:
         try:
             found = await self._client.get_workflow_handle(workflow_id).describe(
@@ -130,3 +214,10 @@ class TemporalWaker:
         except (RPCError, RuntimeError):
             pass
         return f"the Temporal server at {self._settings.temporal_address}"
+
+
+def _raise_refusal(error: RPCError) -> NoReturn:
+    """Say what the server will not have; any other error may be gone by the next attempt."""
+    if error.status == RPCStatusCode.INVALID_ARGUMENT:
+        raise UsageError(f"The Temporal server refuses it: {error.message}") from None
+    raise error

@@ -1,5 +1,6 @@
 """Typed calls to activities: every time-out, every retry policy, and where each call runs."""
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +13,13 @@ from temporalio.exceptions import (
     RetryState,
     TimeoutType,
 )
+from temporalio.workflow import ChildWorkflowHandle
 
 with workflow.unsafe.imports_passed_through():
     from everturn.errors import FAULT, OVERFLOW
     from everturn.session import (
         Approved,
+        AwaitHome,
         BeginTurn,
         BegunStep,
         CheckInbox,
@@ -28,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
         EndHooks,
         Finished,
         FinishTurn,
+        FireSchedule,
         Gated,
         Gathered,
         GatherTools,
@@ -42,6 +46,16 @@ with workflow.unsafe.imports_passed_through():
         ToolsDone,
         TurnHead,
     )
+    from everturn.swarms import (
+        BeginItem,
+        BegunItem,
+        GiveUpItem,
+        ShardStart,
+        SwarmHead,
+        SwarmStart,
+        TakeItems,
+        Taken,
+    )
     from everturn_activities.call_hooks import CallHookActivities
     from everturn_activities.compaction import CompactionActivities
     from everturn_activities.consolidation import ConsolidationActivities
@@ -51,7 +65,9 @@ with workflow.unsafe.imports_passed_through():
     from everturn_activities.hooks import HookActivities
     from everturn_activities.mcp.gather import GatherActivities
     from everturn_activities.model import ModelActivities
+    from everturn_activities.scheduled import ScheduleActivities
     from everturn_activities.step import StepActivities
+    from everturn_activities.swarms import SwarmActivities
     from everturn_activities.tools import ToolActivities
     from everturn_activities.turn import TurnActivities
 
@@ -87,6 +103,9 @@ TOOL_RETRY = RetryPolicy(
     non_retryable_error_types=[STALE],
 )
 TOOL_MARGIN_SECONDS = 30.0
+# The worker keeps a call's time, which stands still while a person is asked in its midst; each
+# question expires by itself. A worker that is lost meanwhile is heard of by its heartbeats.
+ASKING = timedelta(days=30)
 
 # 128 calls of a step at 10 s a preview.
 PREVIEWS_SECONDS = timedelta(minutes=25)
@@ -103,8 +122,14 @@ HEARTBEAT_SECONDS = timedelta(seconds=5)
 
 # After so long a call in a worker's own queue goes to whoever is there: that worker is gone.
 OWN_QUEUE_SECONDS = timedelta(seconds=5)
+# After so long a call at a session's home is asked about: either all places there are taken, when
+# it is given twice the time, or nobody works there.
+HOME_SECONDS = 3.0
 # Servers are launched one after the other, each within a time of its own.
 LAUNCH_SECONDS = timedelta(hours=1)
+
+# A shard's tasks are longer than a turn's: whoever takes one over replays many turns.
+SHARD_TASK_SECONDS = timedelta(seconds=4)
 
 # A local activity that waits longer than this between attempts waits as a timer.
 LOCAL_RETRY_THRESHOLD = timedelta(seconds=1)
@@ -122,16 +147,54 @@ async def check_inbox(request: CheckInbox) -> InboxHead:
     )
 
 
-async def begin_step(turn: TurnHead, tried: bool) -> BegunStep:
-    """`tried`: a compaction before this step has failed just now."""
+async def begin_step(turn: TurnHead, tried: bool, gathered: bool) -> BegunStep:
+    """`tried`: a compaction before this step has failed just now. `gathered`: this run has asked
+    the agent's servers for their tools."""
     request = PrepareStep(
-        turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch, tried=tried
+        *(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch),
+        tried=tried,
+        gathered=gathered,
+        home=turn.home,
     )
     return await workflow.execute_local_activity_method(
         StepActivities.begin_step,
         request,
         # An inline call that turns out slow is paid for: it is waited for.
         **{**_stored(), "start_to_close_timeout": MODEL_ATTEMPT_SECONDS},
+    )
+
+
+def begin_step_at_home(
+    turn: TurnHead, tried: bool, gathered: bool, seconds: float | None
+) -> "workflow.ActivityHandle[BegunStep]":
+    """Start the same on a worker that has the session's files, where this one has not."""
+    request = PrepareStep(
+        *(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch),
+        tried=tried,
+        gathered=gathered,
+        home=turn.home,
+    )
+    return workflow.start_activity_method(
+        StepActivities.begin_step_at_home,
+        request,
+        **_with_files(turn, seconds),
+        start_to_close_timeout=MODEL_ATTEMPT_SECONDS,
+        retry_policy=STORE_RETRY,
+    )
+
+
+def cancelled_step(turn: TurnHead) -> BegunStep:
+    """A step that nothing is prepared of, since its turn was cancelled first."""
+    nothing = ContextHead(
+        *(turn.tenant, turn.session, turn.turn, turn.step + 1, turn.epoch, 0, 0, "queued"),
+        cancelled=True,
+    )
+    return BegunStep(nothing)
+
+
+async def tell_away(request: AwaitHome) -> bool:
+    return await workflow.execute_local_activity_method(
+        FolderActivities.tell_away, request, **_stored()
     )
 
 
@@ -205,32 +268,48 @@ def run_inline(turn: TurnHead, step: int, heads: list[ToolHead]) -> Any:
     )
 
 
-def run_queued(turn: TurnHead, step: int, head: ToolHead) -> "workflow.ActivityHandle[ToolsDone]":
+def run_queued(
+    turn: TurnHead, step: int, head: ToolHead, seconds: float | None
+) -> "workflow.ActivityHandle[ToolsDone]":
     """Start one tool as an activity of its own, on the worker that it needs, if it needs one."""
+    where = _with_files(turn, seconds)
+    if head.queue:
+        where |= {"task_queue": head.queue, "schedule_to_start_timeout": OWN_QUEUE_SECONDS}
     return workflow.start_activity_method(
         ToolActivities.run_tools,
         _tools(turn, step, [head]),
-        task_queue=head.queue or f"{workflow.info().task_queue}-tools",
-        schedule_to_start_timeout=OWN_QUEUE_SECONDS if head.queue else None,
-        start_to_close_timeout=timedelta(seconds=head.timeout_seconds + TOOL_MARGIN_SECONDS),
-        heartbeat_timeout=HEARTBEAT_SECONDS,
+        **where,
+        start_to_close_timeout=ASKING
+        if head.may_ask
+        else timedelta(seconds=head.timeout_seconds + TOOL_MARGIN_SECONDS),
         retry_policy=TOOL_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        priority=Priority(fairness_key=turn.tenant),
     )
 
 
-def ask_approvals(turn: TurnHead, step: int) -> "workflow.ActivityHandle[Approved]":
+def run_at_home(
+    turn: TurnHead, step: int, heads: list[ToolHead], seconds: float | None
+) -> "workflow.ActivityHandle[ToolsDone]":
+    """Start the step's inline tools on a worker that has the session's files."""
+    longest = max(head.timeout_seconds for head in heads)
+    return workflow.start_activity_method(
+        ToolActivities.run_tools,
+        _tools(turn, step, heads),
+        **_with_files(turn, seconds),
+        start_to_close_timeout=timedelta(seconds=longest + TOOL_MARGIN_SECONDS),
+        retry_policy=TOOL_RETRY,
+    )
+
+
+def ask_approvals(
+    turn: TurnHead, step: int, seconds: float | None
+) -> "workflow.ActivityHandle[Approved]":
     """Start asking a person about the step's calls that need leave: previews come first."""
     return workflow.start_activity_method(
         ToolActivities.ask_approvals,
         _tools(turn, step, []),
-        task_queue=f"{workflow.info().task_queue}-tools",
+        **_with_files(turn, seconds),
         start_to_close_timeout=PREVIEWS_SECONDS,
-        heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=STORE_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        priority=Priority(fairness_key=turn.tenant),
     )
 
 
@@ -240,17 +319,16 @@ async def check_approvals(turn: TurnHead, step: int) -> Approved:
     )
 
 
-def prepare_folder(turn: TurnHead) -> "workflow.ActivityHandle[PreparedFolder]":
+def prepare_folder(
+    turn: TurnHead, seconds: float | None
+) -> "workflow.ActivityHandle[PreparedFolder]":
     """Start making the session's own folder."""
     return workflow.start_activity_method(
         FolderActivities.prepare_folder,
         PrepareFolder(turn.tenant, turn.session, turn.turn, turn.epoch),
-        task_queue=f"{workflow.info().task_queue}-tools",
+        **_with_files(turn, seconds),
         start_to_close_timeout=FOLDER_SECONDS,
-        heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        priority=Priority(fairness_key=turn.tenant),
     )
 
 
@@ -270,33 +348,46 @@ def begin_executors(
 
 
 def before_calls(
-    turn: TurnHead, step: int, heads: list[ToolHead]
+    turn: TurnHead, step: int, heads: list[ToolHead], seconds: float | None
 ) -> "workflow.ActivityHandle[Gated]":
     """Start the hooks that may keep the step's calls from running, one after the other."""
     return workflow.start_activity_method(
         CallHookActivities.before_calls,
         _tools(turn, step, []),
-        **_beside(turn, sum(head.before_seconds for head in heads)),
+        **_beside(turn, sum(head.before_seconds for head in heads), seconds),
     )
 
 
 def after_calls(
-    turn: TurnHead, step: int, heads: list[ToolHead]
+    turn: TurnHead, step: int, heads: list[ToolHead], seconds: float | None
 ) -> "workflow.ActivityHandle[None]":
     """Start the hooks that are told of the step's results, one after the other."""
     return workflow.start_activity_method(
         CallHookActivities.after_calls,
         _tools(turn, step, []),
-        **_beside(turn, sum(head.after_seconds for head in heads)),
+        **_beside(turn, sum(head.after_seconds for head in heads), seconds),
     )
 
 
-def _beside(turn: TurnHead, seconds: float) -> dict[str, Any]:
+def _beside(turn: TurnHead, hooks_seconds: float, seconds: float | None) -> dict[str, Any]:
     return {
-        "task_queue": f"{workflow.info().task_queue}-tools",
-        "start_to_close_timeout": timedelta(seconds=seconds + TOOL_MARGIN_SECONDS),
-        "heartbeat_timeout": HEARTBEAT_SECONDS,
+        **_with_files(turn, seconds),
+        "start_to_close_timeout": timedelta(seconds=hooks_seconds + TOOL_MARGIN_SECONDS),
         "retry_policy": TOOL_RETRY,
+    }
+
+
+def _with_files(turn: TurnHead, seconds: float | None) -> dict[str, Any]:
+    """What a call needs that comes to what the session works in: a worker of its home, where it
+    has one; nobody waits longer than `seconds` for that."""
+    where: dict[str, Any] = {"task_queue": f"{workflow.info().task_queue}-tools"}
+    if turn.home:
+        where["task_queue"] += f"@{turn.home}"
+        if seconds is not None:
+            where["schedule_to_start_timeout"] = timedelta(seconds=seconds)
+    return {
+        **where,
+        "heartbeat_timeout": HEARTBEAT_SECONDS,
         "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         "priority": Priority(fairness_key=turn.tenant),
     }
@@ -308,20 +399,22 @@ async def check_executors(turn: TurnHead, step: int) -> Delegated:
     )
 
 
-def run_hooks(turn: TurnHead) -> "workflow.ActivityHandle[None]":
+def run_hooks(turn: TurnHead, seconds: float | None) -> "workflow.ActivityHandle[None]":
     """Start the hooks of the turn's agent, one after the other, as one activity."""
     return workflow.start_activity_method(
         HookActivities.run_hooks,
         RunHooks(turn.tenant, turn.session, turn.turn, turn.epoch),
-        **_beside(turn, turn.hooks_seconds),
+        **_beside(turn, turn.hooks_seconds, seconds),
     )
 
 
-async def end_hooks(request: EndHooks) -> None:
+async def end_hooks(request: EndHooks, seconds: float | None) -> None:
+    queue = f"{workflow.info().task_queue}-tools"
     await workflow.execute_activity_method(
         EndHookActivities.end_hooks,
         request,
-        task_queue=f"{workflow.info().task_queue}-tools",
+        task_queue=f"{queue}@{request.home}" if request.home else queue,
+        schedule_to_start_timeout=timedelta(seconds=seconds) if request.home and seconds else None,
         start_to_close_timeout=END_HOOKS_SECONDS,
         heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
@@ -329,23 +422,101 @@ async def end_hooks(request: EndHooks) -> None:
     )
 
 
-def gather_tools(turn: TurnHead, queue: str) -> "workflow.ActivityHandle[Gathered]":
-    """Start asking the servers of the turn's agent for their tools, on the worker of `queue`."""
+async def fire(request: FireSchedule) -> str:
+    return await workflow.execute_local_activity_method(
+        ScheduleActivities.fire, request, **_stored()
+    )
+
+
+def gather_tools(
+    turn: TurnHead, queue: str, seconds: float | None
+) -> "workflow.ActivityHandle[Gathered]":
+    """Start asking the servers of the turn's agent for their tools, on a worker of `queue`."""
+    where = _with_files(turn, seconds)
+    if is_of_one_worker(queue):
+        where |= {"task_queue": queue, "schedule_to_start_timeout": OWN_QUEUE_SECONDS}
     return workflow.start_activity_method(
         GatherActivities.gather_tools,
         GatherTools(turn.tenant, turn.session, turn.turn, turn.epoch),
-        task_queue=queue,
-        schedule_to_start_timeout=OWN_QUEUE_SECONDS,
+        **where,
         start_to_close_timeout=LAUNCH_SECONDS,
-        heartbeat_timeout=HEARTBEAT_SECONDS,
         retry_policy=TOOL_RETRY,
-        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        priority=Priority(fairness_key=turn.tenant),
+    )
+
+
+def is_of_one_worker(queue: str) -> bool:
+    """Whether it is a worker's own queue, and not that of all tools."""
+    return queue != f"{workflow.info().task_queue}-tools"
+
+
+async def begin_swarm(start: SwarmStart) -> SwarmHead:
+    return await workflow.execute_local_activity_method(
+        SwarmActivities.begin_swarm, start, **_stored()
+    )
+
+
+async def check_swarm(start: SwarmStart) -> SwarmHead:
+    return await workflow.execute_local_activity_method(
+        SwarmActivities.check_swarm, start, **_stored()
+    )
+
+
+async def stop_items(start: SwarmStart) -> int:
+    """Cancel what works a swarm's items."""
+    return await workflow.execute_activity_method(
+        SwarmActivities.stop_items,
+        start,
+        task_queue=f"{workflow.info().task_queue}-tools",
+        start_to_close_timeout=HAND_OVER_SECONDS,
+        heartbeat_timeout=HEARTBEAT_SECONDS,
+        retry_policy=STORE_RETRY,
+        priority=Priority(fairness_key=start.tenant),
+    )
+
+
+async def start_shard(start: ShardStart, workflow_id: str) -> "ChildWorkflowHandle[Any, Any]":
+    return await workflow.start_child_workflow(
+        "SwarmShard",
+        start,
+        id=workflow_id,
+        task_timeout=SHARD_TASK_SECONDS,
+        priority=Priority(fairness_key=start.tenant),
+    )
+
+
+async def tell_parent() -> None:
+    """Have the shard's swarm look: it stops."""
+    parent = workflow.info().parent
+    if parent is None:
+        return
+    # A swarm that is gone has nothing to look at.
+    with suppress(FailureError):
+        await workflow.get_external_workflow_handle(parent.workflow_id).signal("wake")
+
+
+async def take_items(request: TakeItems) -> Taken:
+    return await workflow.execute_local_activity_method(
+        SwarmActivities.take_items, request, **_stored()
+    )
+
+
+async def begin_item(request: BeginItem) -> BegunItem:
+    return await workflow.execute_local_activity_method(
+        SwarmActivities.begin_item,
+        request,
+        # As for a step: an inline call that turns out slow is waited for.
+        **{**_stored(), "start_to_close_timeout": MODEL_ATTEMPT_SECONDS},
+    )
+
+
+async def give_up_item(request: GiveUpItem) -> bool:
+    return await workflow.execute_local_activity_method(
+        SwarmActivities.give_up_item, request, **_stored()
     )
 
 
 def is_unattended(error: FailureError) -> bool:
-    """Whether nobody took the call from a worker's own queue: that worker is gone."""
+    """Whether nobody took the call from a queue that few take work from."""
     found = error.cause if isinstance(error, ActivityError) else error
     return (
         isinstance(found, exceptions.TimeoutError) and found.type is TimeoutType.SCHEDULE_TO_START
@@ -403,7 +574,9 @@ def _raised(error: FailureError) -> ApplicationError | None:
 
 def _tools(turn: TurnHead, step: int, heads: list[ToolHead]) -> RunTools:
     return RunTools(
-        turn.tenant, turn.session, turn.turn, step, turn.epoch, [head.index for head in heads]
+        *(turn.tenant, turn.session, turn.turn, step, turn.epoch),
+        indexes=[head.index for head in heads],
+        home=turn.home,
     )
 
 

@@ -10,11 +10,13 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from everturn_workflows import calls
+from everturn_workflows.home import at_home
 
 with workflow.unsafe.imports_passed_through():
     from everturn import limits
     from everturn.session import (
         Approved,
+        AwaitHome,
         BegunStep,
         CheckInbox,
         Compacted,
@@ -29,30 +31,35 @@ with workflow.unsafe.imports_passed_through():
 
 
 class TurnLoop:
-    """Works one turn. `woken` is set by whoever commits to the session's inbox."""
+    """Works one turn. `woken` is set by whoever commits to the session's inbox; `begun` is the
+    turn's next step, where that is begun already."""
 
-    def __init__(self, turn: TurnHead) -> None:
+    def __init__(self, turn: TurnHead, begun: BegunStep | None = None) -> None:
         self.turn = turn
+        self._begun = begun
         self.woken = True
         self._cursor = 0
         self._tried = 0
         self._shortened = 0
+        self._gathered = False
+        self._away = False
 
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
         begun_at, waited = self.turn.step, False
         if self.turn.folder_due and limits.ended(self.turn) is None:
-            made = (await self._attend([calls.prepare_folder(self.turn)]))[0]
+            made = (await self._attend([self._there(calls.prepare_folder)]))[0]
             if made is not None and not made.ready:
                 return limits.WITHOUT_FOLDER
         if self.turn.hooks_seconds and limits.ended(self.turn) is None:
-            await self._attend([calls.run_hooks(self.turn)])
+            await self._attend([self._there(calls.run_hooks)])
         while (ended := limits.ended(self.turn)) is None:
             # A run that took no step and did not wait would continue as new for ever.
             if (self.turn.step > begun_at or waited) and too_long():
                 return None
-            self.woken = False  # The step sees all that came before it.
-            step = await calls.begin_step(self.turn, self._tried == self.turn.step + 1)
+            step = await self._begin_step()
+            if step.lost:
+                return limits.WITHOUT_FOLDER
             if step.context.cancelled:
                 self.turn = self.turn.cancelling()
                 continue
@@ -74,7 +81,7 @@ class TurnLoop:
             if step.blocked is not None:
                 if (stopped := limits.blocked(step.blocked)) is not None:
                     return stopped
-                await self._wait(step)
+                await self._wait(step, too_long)
                 waited = True
                 continue
             if step.compact and await self._shorten(step.context):
@@ -121,21 +128,55 @@ class TurnLoop:
             self.turn = self.turn.after(reply)
         return ended
 
+    async def _begin_step(self) -> BegunStep:
+        tried = self._tried == self.turn.step + 1
+        if self._begun is not None:
+            step, self._begun = self._begun, None
+        elif not self._away:
+            self.woken = False  # The step sees all that came before it.
+            step = await calls.begin_step(self.turn, tried, self._gathered)
+        if not self._away and not step.elsewhere:
+            return step
+        # Whichever worker has the next task of this run, it is asked there from now on.
+        self._away = True
+        self.woken = False
+        asked = self._there(calls.begin_step_at_home, tried, self._gathered)
+        begun: BegunStep | None = (await self._attend([asked]))[0]
+        # It was cancelled while nobody took it.
+        return begun or calls.cancelled_step(self.turn)
+
+    def _there(self, start: Callable[..., Any], *asked: Any) -> Any:
+        """Start a call that comes to the session's files: at its home, where it has one."""
+        turn = self.turn
+        if not turn.home:
+            return start(turn, *asked, None)
+        at = AwaitHome(turn.tenant, turn.session, turn.turn, turn.home, str(turn.step + 1))
+        return asyncio.create_task(at_home(at, lambda seconds: start(turn, *asked, seconds)))
+
     async def _gather(self, queue: str) -> None:
         """Have the agent's servers launched where the step was begun, which is begun again then."""
         try:
-            gathered = (await self._attend([calls.gather_tools(self.turn, queue)]))[0]
+            asked = (
+                calls.gather_tools(self.turn, queue, None)
+                if calls.is_of_one_worker(queue)
+                else self._there(calls.gather_tools, queue)
+            )
+            gathered = (await self._attend([asked]))[0]
         except ActivityError as error:
             if not calls.is_unattended(error):
                 raise
             return
-        if gathered is not None and gathered.failure is not None:
+        if gathered is None:
+            return
+        self._gathered = True
+        if gathered.failure is not None:
             self.turn = replace(self.turn, failure=gathered.failure)
 
-    async def _wait(self, step: BegunStep) -> None:
+    async def _wait(self, step: BegunStep, too_long: Callable[[], bool]) -> None:
         """Wait in no slot for other calls to end, or for what a person says."""
         if step.blocked == "asked":
-            await workflow.wait_condition(lambda: self.woken)
+            # A shard's history grows by its other items: who waits must not hold them up.
+            await workflow.wait_condition(lambda: self.woken or too_long())
             await self._check_inbox([])
         else:
             await self._pause(step.wait_seconds)
@@ -143,7 +184,7 @@ class TurnLoop:
     async def _ask(self, reply: StepHead, too_long: Callable[[], bool]) -> Approved | None:
         """Wait, in no slot, until a person has decided about each call that asks for leave;
         None where the history has grown too long meanwhile."""
-        await self._attend([calls.ask_approvals(self.turn, reply.step)])
+        await self._attend([self._there(calls.ask_approvals, reply.step)])
         while not self.turn.cancelled:
             # Asked anew: a verdict may have come while the question was still being written.
             approved = await calls.check_approvals(self.turn, reply.step)
@@ -152,7 +193,9 @@ class TurnLoop:
             if too_long():
                 return None
             with suppress(TimeoutError):
-                await workflow.wait_condition(lambda: self.woken, timeout=approved.wait_seconds)
+                await workflow.wait_condition(
+                    lambda: self.woken or too_long(), timeout=approved.wait_seconds
+                )
             self.woken = False
             await self._check_inbox([])
         return Approved(0)
@@ -161,7 +204,7 @@ class TurnLoop:
         """`reply` with the calls that no hook keeps from running."""
         if self.turn.cancelled:
             return replace(reply, calls=[])
-        running = calls.before_calls(self.turn, reply.step, reply.calls)
+        running = self._there(calls.before_calls, reply.step, reply.calls)
         gated: Gated | None = (await self._attend([running]))[0]
         if gated is None or self.turn.cancelled:
             return replace(reply, calls=[])
@@ -211,20 +254,35 @@ class TurnLoop:
         handles: list[Any] = [
             asyncio.create_task(self._run_later(reply.step, head))
             if head.delay_seconds or head.queue
-            else calls.run_queued(self.turn, reply.step, head)
+            else self._there(calls.run_queued, reply.step, head)
             for head in reply.calls
             if head.placement == "queued"
         ]
         if inline:
-            handles.append(calls.run_inline(self.turn, reply.step, inline))
+            handles.append(self._run_inline(reply.step, inline))
         if handed:
             handles.append(calls.begin_executors(self.turn, reply.step, handed))
         ended: list[ToolsDone | Delegated | None] = await self._attend(handles)
         if handed and not await self._wait_for_executors(reply.step, too_long):
             return None
         if any(head.after_seconds for head in reply.calls) and not self.turn.cancelled:
-            await self._attend([calls.after_calls(self.turn, reply.step, reply.calls)])
+            await self._attend([self._there(calls.after_calls, reply.step, reply.calls)])
         return any(isinstance(done, ToolsDone) and done.responded for done in ended)
+
+    def _run_inline(self, step: int, heads: list[ToolHead]) -> Any:
+        """The step's inline tools, where the session's files are."""
+        if not self.turn.home:
+            return calls.run_inline(self.turn, step, heads)
+        return asyncio.create_task(self._run_with_files(step, heads))
+
+    async def _run_with_files(self, step: int, heads: list[ToolHead]) -> ToolsDone:
+        if not self._away:
+            done: ToolsDone = await calls.run_inline(self.turn, step, heads)
+            if not done.elsewhere:
+                return done
+            self._away = True
+        ended: ToolsDone = await self._there(calls.run_at_home, step, heads)
+        return ended
 
     async def _wait_for_executors(self, step: int, too_long: Callable[[], bool]) -> bool:
         """Wait, in no slot, until each executor of the step has reported. The last one wakes us."""
@@ -233,7 +291,7 @@ class TurnLoop:
                 return True
             if too_long():
                 return False
-            await workflow.wait_condition(lambda: self.woken)
+            await workflow.wait_condition(lambda: self.woken or too_long())
             self.woken = False
             await self._check_inbox([])
         return True
@@ -243,12 +301,14 @@ class TurnLoop:
         whoever is there."""
         if head.delay_seconds:
             await asyncio.sleep(head.delay_seconds)
-        try:
-            return await calls.run_queued(self.turn, step, head)
-        except ActivityError as error:
-            if not head.queue or not calls.is_unattended(error):
-                raise
-        return await calls.run_queued(self.turn, step, replace(head, queue=""))
+        if head.queue:
+            try:
+                return await calls.run_queued(self.turn, step, head, None)
+            except ActivityError as error:
+                if not calls.is_unattended(error):
+                    raise
+        done: ToolsDone = await self._there(calls.run_queued, step, replace(head, queue=""))
+        return done
 
     async def _attend(self, handles: list[Any]) -> list[Any]:
         """The results of `handles`, None for a cancelled one; what arrives meanwhile takes

@@ -5,13 +5,11 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from everturn_workflows import calls
+from everturn_workflows import calls, hosting
 from everturn_workflows.loop import TurnLoop
 
 with workflow.unsafe.imports_passed_through():
-    from everturn import limits
-    from everturn.limits import Ended
-    from everturn.session import BeginTurn, Finished, FinishTurn, TurnHead, TurnStart
+    from everturn.session import BeginTurn, TurnStart
 
 
 @workflow.defn(name="Turn")
@@ -49,44 +47,15 @@ class Turn:
             return
         self._loop = TurnLoop(turn)
         try:
-            ended = await self._work(self._loop, start)
-            if ended is not None and not (await self._finish(self._loop.turn, ended)).more:
-                return
+            finished = await hosting.work(
+                self._loop, lambda: hosting.too_long(start.history_events_max)
+            )
         except FailureError as error:
             if calls.is_stale(error):
                 # Another run hosts the session now; what this one knew is in the store.
                 return
             raise
+        if finished is not None and not finished.more:
+            return
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(start)
-
-    async def _work(self, loop: TurnLoop, start: TurnStart) -> Ended | None:
-        try:
-            return await loop.run(lambda: _too_long(start.history_events_max))
-        except FailureError as error:
-            if not calls.is_fault(error):
-                raise
-            return limits.fault(calls.said(error))
-
-    async def _finish(self, turn: TurnHead, ended: Ended) -> Finished:
-        info = workflow.info()
-        return await calls.finish_turn(
-            FinishTurn(
-                tenant=turn.tenant,
-                session=turn.session,
-                workflow_id=info.workflow_id,
-                run_id=info.run_id,
-                turn=turn.turn,
-                epoch=turn.epoch,
-                step=turn.step,
-                outcome=ended.outcome,
-                reason=ended.reason,
-            )
-        )
-
-
-def _too_long(history_events_max: int) -> bool:
-    info = workflow.info()
-    if history_events_max:
-        return info.get_current_history_length() > history_events_max
-    return info.is_continue_as_new_suggested()

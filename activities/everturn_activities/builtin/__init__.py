@@ -5,6 +5,7 @@ from everturn_activities.builtin.ask import ask_user
 from everturn_activities.builtin.code import code
 from everturn_activities.builtin.code_execution import code_execution
 from everturn_activities.builtin.command import run_command
+from everturn_activities.builtin.cron import cron
 from everturn_activities.builtin.delegate import delegate
 from everturn_activities.builtin.files import edit_file, list_files, read_file, write_file
 from everturn_activities.builtin.knowledge import knowledge_query
@@ -22,7 +23,7 @@ def builtins() -> dict[str, Tool]:
     tools = (
         *(read_file, list_files, glob, grep, write_file, edit_file),
         *(run_command, code_execution, web_fetch, search_web, read_more, todo, ask_user, skill),
-        *(code, knowledge_query, delegate),
+        *(code, knowledge_query, delegate, cron),
         *_OF_MEMORY,
     )
     return {tool.name: tool for tool in tools}

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.errors import ToolFailed
 from everturn.memory import FactSource, MemoryPlace
+from everturn.schedules import Definition, ScheduleView, Status
 from everturn.search import Search
 from everturn.session import SessionKey
 from everturn.tools import Tool, ToolContext
 from everturn.views import FactView, KnowledgeView, PassageView
+from everturn_activities.call_clock import CallClock
 from everturn_activities.skills.shelf import Skills
 from everturn_activities.store import Answer, AskPerson
 from everturn_activities.vault import Vault
@@ -64,6 +66,16 @@ class Asks(Protocol):
     async def ask(self, key: SessionKey, asked: AskPerson) -> Answer: ...
 
 
+class Schedules(Protocol):
+    """The store's side for the tool of schedules."""
+
+    async def add(
+        self, tenant: str, name: str, given: Definition, status: Status = "active"
+    ) -> tuple[ScheduleView, object]: ...
+    async def remove_own(self, tenant: str, name: str, session: str) -> None: ...
+    async def schedules(self, tenant: str, session: str | None = None) -> list[ScheduleView]: ...
+
+
 @dataclass(frozen=True)
 class Services:
     """What a worker lends to its own tools; None where it has none of it."""
@@ -75,6 +87,7 @@ class Services:
     vault: Vault | None = None
     servers: Served | None = None
     questions: Asks | None = None
+    schedules: Schedules | None = None
 
 
 NO_SERVICES = Services()
@@ -91,6 +104,7 @@ class InsideContext(ToolContext):
     services: Services
     search: Search | None = None
     """Who searches the web, where the workspace's settings say so."""
+    clock: CallClock = field(default_factory=CallClock, compare=False, repr=False)
     value_of: Callable[[str], Awaitable[str]] = field(compare=False, repr=False)
     """The value of any secret that the workspace names; raises SecretMissing."""
 
@@ -98,13 +112,14 @@ class InsideContext(ToolContext):
         self, part: int, name: str, question: str, schema: dict[str, Any] | None = None
     ) -> Answer:
         """What a person answers to the `part`-th question of the call, from 1: of a call that is
-        run again the same question. `name` is who asks; the call's time-out goes on meanwhile."""
+        run again the same question. `name` is who asks; the call's time stands still meanwhile."""
         if self.services.questions is None:
             raise ToolFailed("Nobody can be asked here.")
         seconds = self.spec.agent.approvals.expires_seconds
         place = (self.turn, self.step, self.index, part)
         asked = AskPerson(*place, name, question, schema, seconds)
-        return await self.services.questions.ask(SessionKey(self.tenant, self.session), asked)
+        with self.clock.stopped():
+            return await self.services.questions.ask(SessionKey(self.tenant, self.session), asked)
 
     def outside(self) -> ToolContext:
         """The part that any tool may know."""

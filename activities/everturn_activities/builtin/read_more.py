@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from everturn.errors import ToolFailed
+from everturn.errors import RuntimeUnavailable, ToolFailed
 from everturn.session import SessionKey
 from everturn.tools import tool
 from everturn_activities.builtin.inside import InsideContext
@@ -25,7 +25,11 @@ async def read_more(
     turn, step, index = map(int, result.split("."))
     results = context.services.results
     key = SessionKey(context.tenant, context.session)
-    text = None if results is None else await results.whole_result(key, turn, step, index)
+    try:
+        text = None if results is None else await results.whole_result(key, turn, step, index)
+    except RuntimeUnavailable:
+        # Where results are kept is none of the model's business.
+        raise ToolFailed(f"Result {result} cannot be read now; try again later.") from None
     if text is None:
         raise ToolFailed(f"There is no cut result {result} in this session.")
     if begin >= len(text):

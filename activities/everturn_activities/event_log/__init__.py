@@ -16,8 +16,13 @@ class EventLog(Protocol):
 
     async def append_deltas(
         self, key: SessionKey, turn: int, step: int, attempt: int, drafts: Sequence[Draft]
-    ) -> None:
-        """Append pieces of a streaming reply; Fenced when a newer attempt has begun."""
+    ) -> bool:
+        """Append pieces of a streaming reply; Fenced when a newer attempt has begun.
+
+        False where the log was lost and has none of the attempt's earlier pieces: then it took
+        none, and wants all of them. RuntimeUnavailable where it is away.
+        """
+        ...
 
     async def read(self, key: SessionKey, after: tuple[int, int], limit: int) -> list[Event]:
         """Events after the cursor `(epoch, seq)`, oldest first; UnknownSession raises."""
@@ -25,4 +30,10 @@ class EventLog(Protocol):
 
     def watch(self, key: SessionKey, after: tuple[int, int]) -> AsyncIterator[list[Event]]:
         """Batches of events after the cursor, for ever; woken by writers, polling as fallback."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def end(self, key: SessionKey, like: tuple[int, int]) -> tuple[int, int]:
+        """The newest cursor there is, of the same kind as the cursor `like`."""
         ...

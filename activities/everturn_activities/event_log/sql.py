@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Sequence
 
 import sqlalchemy as sa
 
-from everturn.errors import UnknownSession
+from everturn.errors import StoreAway, UnknownSession
 from everturn.events import Draft, Event
 from everturn.session import SessionKey
 from everturn_activities.store import model_journal, schema
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.locked import LockedSession, unknown
 from everturn_activities.store.statement import Statement
-from everturn_activities.wakeups import WakeUps, changed
+from everturn_activities.wakeups import Exchange, changed
 
 BATCH = 500
 
@@ -36,33 +36,51 @@ _AFTER = Statement(
 class SqlEventLog:
     """`EventLog` on the store's database."""
 
-    def __init__(self, database: Database, wakeups: WakeUps) -> None:
+    def __init__(self, database: Database, wakeups: Exchange) -> None:
         self._database = database
         self._wakeups = wakeups
 
+    async def close(self) -> None:
+        pass  # Its database is the store's.
+
     async def append_deltas(
         self, key: SessionKey, turn: int, step: int, attempt: int, drafts: Sequence[Draft]
-    ) -> None:
+    ) -> bool:
         def change(tx: Tx) -> None:
             session = LockedSession(tx, key)
             model_journal.fence_model_call(session, turn, step, attempt)
-            model_journal.tell_once(session, drafts)
+            session.tell_once(drafts)
             session.save()
 
         await self._database.write(change)
+        return True
 
     async def read(self, key: SessionKey, after: tuple[int, int], limit: int) -> list[Event]:
         return await self._database.read(lambda connection: _read(connection, key, after, limit))
 
+    async def end(self, key: SessionKey, like: tuple[int, int]) -> tuple[int, int]:
+        return await self._database.read(lambda connection: _end(connection, key))
+
     async def watch(self, key: SessionKey, after: tuple[int, int]) -> AsyncIterator[list[Event]]:
         with self._wakeups.waiting(key) as event:
             while True:
-                batch = await self.read(key, after, BATCH)
+                try:
+                    batch = await self.read(key, after, BATCH)
+                except StoreAway:
+                    # It goes on where it was: nobody needs to come again.
+                    batch = []
                 if batch:
                     after = (batch[-1].epoch, batch[-1].seq)
                     yield batch
                 else:
                     await changed(event)
+
+
+def _end(connection: sa.Connection, key: SessionKey) -> tuple[int, int]:
+    session = _SESSION.first(connection, {"tenant": key.tenant, "session": key.session})
+    if session is None:
+        raise UnknownSession(unknown(key))
+    return session.event_epoch, session.event_seq
 
 
 def _read(

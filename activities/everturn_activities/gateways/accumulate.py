@@ -27,6 +27,8 @@ _STOPS: dict[str, Stop] = {
     "refusal": "refusal",
 }
 
+NAME_CHARACTERS_MAX = 200
+
 
 @dataclass(slots=True)
 class _Prose:
@@ -118,7 +120,8 @@ class Accumulator:
         if index is not None:
             self._by_index[index] = call
         if name and not call.name:
-            call.name = without_lone_surrogates(name)
+            # No tool is called so; a database refuses to look for what is very long.
+            call.name = without_lone_surrogates(name)[:NAME_CHARACTERS_MAX]
         piece = without_lone_surrogates(piece)
         call.pieces.append(piece)
         return ToolCallDelta(call.ordinal, call.id, call.name, piece)

@@ -7,9 +7,13 @@ import orjson
 
 from everturn.agents import NativeTool, ToolSpec
 from everturn.messages import (
+    AnyUserPart,
     AssistantMessage,
     Document,
     Image,
+    PromptInvocation,
+    ResourceMention,
+    Served,
     SkillInvocation,
     Text,
     Thinking,
@@ -103,15 +107,21 @@ def mixes_tools(model: str) -> bool:
 
 
 def _user_content(message: UserMessage) -> str | list[Wire]:
-    if len(message.parts) == 1 and isinstance(message.parts[0], Text | SkillInvocation):
-        return message.parts[0].text
+    if len(message.parts) == 1:
+        (only,) = message.parts
+        if isinstance(only, Text | SkillInvocation):
+            return only.text
+        if isinstance(only, Served):
+            return only.sent
     return [_user_part(part) for part in message.parts]
 
 
-def _user_part(part: Text | SkillInvocation | Image | Document) -> Wire:
+def _user_part(part: AnyUserPart) -> Wire:
     match part:
         case Text() | SkillInvocation():
             return {"type": "text", "text": part.text}
+        case PromptInvocation() | ResourceMention():
+            return {"type": "text", "text": part.sent}
         case Image():
             url = f"data:{part.media_type};base64,{part.data}"
             return {"type": "image_url", "image_url": {"url": url}}

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from everturn.tasks import PERSONS, Priority
 from everturn_activities.gateways.allowances import Allowance
 from everturn_activities.governor.limits import Limits as Limits
 
@@ -41,6 +42,12 @@ class ModelCall:
     tokens: int = 0
     caller: str = ""
     crowded: bool = False
+    priority: Priority = PERSONS
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of its tenant that are as urgent as its own, or more; its own is the last."""
+        return [f"{self.tenant}/{each}" for each in range(1, self.priority + 1)]
 
 
 @dataclass(frozen=True)
@@ -48,13 +55,15 @@ class Permit:
     """Leave to begin, once `after_seconds` have passed.
 
     `leased`: others wait until it is settled or no longer renewed. `began` is by the clock
-    of the process that asked.
+    of the process that asked, and `alone` where it gave the leave itself, since what it shares
+    with others was away.
     """
 
     call: ModelCall
     began: float
     leased: bool = False
     after_seconds: float = 0.0
+    alone: bool = False
 
 
 @dataclass(frozen=True)

@@ -244,9 +244,12 @@ end
 local function arrive(call)
   local arrivals = number(book.arrivals, 0) + 1
   book.arrivals = arrivals
-  local last = number(redis.call("HGET", name("last", key), call.tenant), 0)
-  local tag = math.max(number(book.virtual, 0), last) + 1
-  redis.call("HSET", touch(name("last", key)), call.tenant, text(tag))
+  local tag = number(book.virtual, 0)
+  for _, line in ipairs(call.lines) do
+    tag = math.max(tag, number(redis.call("HGET", name("last", key), line), 0))
+  end
+  tag = tag + 1
+  redis.call("HSET", touch(name("last", key)), call.lines[#call.lines], text(tag))
   return {id = call.id, model = call.model, tag = tag, number = arrivals, since = now, line = "rate"}
 end
 

@@ -5,19 +5,15 @@ on, more slowly. A Redis that was restarted without its data knows of no pause a
 and lets one call of each bucket through at once.
 """
 
-import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, cast
 
 import orjson
-import redis.asyncio as aioredis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from everturn.errors import UsageError
 from everturn_activities.governor import (
     BreakerState,
     Cause,
@@ -32,6 +28,7 @@ from everturn_activities.governor import (
 )
 from everturn_activities.governor.limits import Limits
 from everturn_activities.governor.memory import MemoryGovernor
+from everturn_activities.redis_link import Trouble, connect
 
 PREFIX = "everturn:{governor}:"
 """The braces keep all keys on one node of a cluster."""
@@ -43,8 +40,6 @@ ALONE_SHARE = 0.25
 _SCRIPT = files("everturn_activities.governor").joinpath("redis.lua").read_text()
 _NUMBERS = {name: one for name, one in vars(rules).items() if isinstance(one, float)}
 _RULES = orjson.dumps(_NUMBERS).decode()
-
-log = logging.getLogger(__name__)
 
 
 class RedisGovernor:
@@ -61,31 +56,19 @@ class RedisGovernor:
         self._given = clock
         self._clock = clock or time.monotonic
         self._prefix = prefix
-        try:
-            self._client = aioredis.Redis.from_url(
-                url,
-                decode_responses=True,
-                socket_timeout=ANSWER_SECONDS,
-                socket_connect_timeout=ANSWER_SECONDS,
-                # To ask twice would take two places; whoever asked decides.
-                retry=Retry(NoBackoff(), 0),
-            )
-        except ValueError:
-            raise UsageError(
-                "EVERTURN_REDIS_URL is no address of a Redis; write redis://HOST:PORT/0."
-            ) from None
+        # To ask twice would take two places.
+        self._client = connect(url, ANSWER_SECONDS)
         self._script = self._client.register_script(_SCRIPT)
+        meanwhile = f"each process keeps to {ALONE_SHARE:.0%} of the limits by itself"
+        self._trouble = Trouble(self._client, meanwhile)
         self._alone = MemoryGovernor(limits.shared(ALONE_SHARE), self._clock)
-        self._granted_alone: set[str] = set()
         self._away_until = 0.0
 
     async def ask(self, call: ModelCall) -> Permit | Wait:
         answer = await self._run("ask", {"call": _call(call), "limits": self._limits_of(call)})
         if answer is None:
             alone = await self._alone.ask(call)
-            if isinstance(alone, Permit):
-                self._granted_alone.add(call.id)
-            return alone
+            return replace(alone, alone=True) if isinstance(alone, Permit) else alone
         if answer[0] == "granted":
             return Permit(call, self._clock(), answer[2] == "1", float(answer[1]))
         _, seconds, cause, ahead, waited, failing = answer
@@ -99,9 +82,10 @@ class RedisGovernor:
 
     async def settle(self, permit: Permit, ending: Ending) -> None:
         call = permit.call
-        if call.id in self._granted_alone:
-            self._granted_alone.discard(call.id)
+        if permit.alone:
+            # Redis took nothing for it, and has nothing to give back.
             await self._alone.settle(permit, ending)
+            return
         told = {
             **vars(ending),
             "allowances": [{**vars(one), "is_ample": one.is_ample} for one in ending.allowances],
@@ -114,6 +98,9 @@ class RedisGovernor:
 
     async def renew(self, permits: Sequence[Permit]) -> None:
         for permit in permits:
+            if permit.alone:
+                await self._alone.renew([permit])
+                continue
             leased = self._limits.of(permit.call.route.provider).slots(permit.call.route.model)
             told = {"call": _call(permit.call), "leased": leased is not None}
             if await self._run("renew", told) is None:
@@ -124,7 +111,8 @@ class RedisGovernor:
         if answer is None:
             alone = await self._alone.state()
             return GovernorState(
-                alone.keys, alone.breakers, "Redis is away: each process governs itself."
+                *(alone.keys, alone.breakers),
+                f"Redis {self._trouble.what}: each process governs itself.",
             )
         keys, breakers = answer
         return GovernorState(
@@ -170,9 +158,10 @@ class RedisGovernor:
         try:
             answer = await self._script(keys=[self._prefix], args=arguments)
         except (TimeoutError, RedisError, OSError) as error:
-            log.warning("governor: Redis does not answer (%s)", type(error).__name__)
+            self._trouble.lost(error)
             self._away_until = self._clock() + AWAY_SECONDS
             return None
+        self._trouble.answered()
         return answer
 
     def _limits_of(self, call: ModelCall) -> dict[str, Any]:
@@ -186,5 +175,5 @@ class RedisGovernor:
 
 
 def _call(call: ModelCall) -> dict[str, Any]:
-    told = {"id": call.id, "tenant": call.tenant, "tokens": call.tokens, "crowded": call.crowded}
+    told = {"id": call.id, "lines": call.lines, "tokens": call.tokens, "crowded": call.crowded}
     return {**told, **vars(call.route)}

@@ -5,7 +5,8 @@ the same to Redis; both pass the same tests.
 
 Who waits stands in a line by start-time fair queueing: each call of a tenant gets a tag one
 above the tenant's last, and never below the tag that was served last. So a tenant of ten
-calls is served in turn with one of two hundred.
+calls is served in turn with one of two hundred. Each priority has a line of its own: a call
+stands behind those of its tenant that are as urgent, and beside the others.
 
 Where nobody has said what a provider allows, a crowd begins carefully: its pace rises with
 every call, to the double in three seconds, until it is as fast as calls come or one is refused.
@@ -81,7 +82,7 @@ class KeyRow:
     """The tag that was served last."""
     arrivals: int = 0
     last: dict[str, float] = field(default_factory=dict)
-    """The last tag of each tenant that is ahead of `virtual`."""
+    """The last tag of each tenant's line, one a priority, that is ahead of `virtual`."""
     levels: dict[str, tuple[float, float]] = field(default_factory=dict)
     """By bucket: what it held, and when."""
     paused_until: float = 0.0
@@ -241,8 +242,9 @@ def ask(book: Book, call: ModelCall, limits: ProviderLimits, now: float) -> Gran
         if rate.growth or (call.crowded and rate.name == "told_calls"):
             _quicken(key, rate, level, now)
     key.virtual = max(key.virtual, waiter.tag)
-    key.last[call.tenant] = max(key.last.get(call.tenant, 0.0), waiter.tag)
-    key.last = {tenant: tag for tenant, tag in key.last.items() if tag > key.virtual}
+    line = call.lines[-1]
+    key.last[line] = max(key.last.get(line, 0.0), waiter.tag)
+    key.last = {line: tag for line, tag in key.last.items() if tag > key.virtual}
     book.drop_waiter(call.id)
     probes = breaker.opens > 0
     if probes:
@@ -294,8 +296,8 @@ def renew(book: Book, call: ModelCall, limits: ProviderLimits, now: float) -> No
 
 def _arrive(key: KeyRow, call: ModelCall, now: float) -> Waiter:
     key.arrivals += 1
-    tag = max(key.virtual, key.last.get(call.tenant, 0.0)) + 1
-    key.last[call.tenant] = tag
+    tag = max(key.virtual, *(key.last.get(line, 0.0) for line in call.lines)) + 1
+    key.last[call.lines[-1]] = tag
     return Waiter(call.id, call.route.model, tag, key.arrivals, now)
 
 

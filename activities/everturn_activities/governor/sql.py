@@ -1,6 +1,6 @@
 """The governor of one machine: its processes share the state in the store's database."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -35,24 +35,32 @@ _of_model = sa.and_(
 )
 
 
-class _Put:
-    """Replaces the row of the same primary key."""
+def _put(table: sa.Table) -> Statement:
+    """Replaces the row of the same primary key, in words that both databases understand."""
+    names = [column.name for column in table.columns]
+    keys = [column.name for column in table.primary_key]
+    columns, values = ", ".join(map(_quoted, names)), ", ".join(f":{name}" for name in names)
+    changes = ", ".join(f"{_quoted(n)} = excluded.{_quoted(n)}" for n in names if n not in keys)
+    same = ", ".join(map(_quoted, keys))
+    return Statement(
+        sa.text(
+            f"INSERT INTO {table.name} ({columns}) VALUES ({values})"  # noqa: S608 - our names
+            f" ON CONFLICT ({same}) DO UPDATE SET {changes}"
+        )
+    )
 
-    def __init__(self, table: sa.Table) -> None:
-        same = (column == sa.bindparam(f"of_{column.name}") for column in table.primary_key)
-        self._keys = [column.name for column in table.primary_key]
-        self._delete = Statement(sa.delete(table).where(*same))
-        self._insert = insert(table)
 
-    def run(self, connection: sa.Connection, row: Mapping[str, Any]) -> None:
-        self._delete.run(connection, {f"of_{name}": row[name] for name in self._keys})
-        self._insert.run(connection, row)
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
-_KEY = Statement(sa.select(_keys.c.body).where(_keys.c.key == _key))
-_PUT_KEY = _Put(_keys)
-_BREAKER = Statement(sa.select(_breakers.c.body).where(_of_model))
-_PUT_BREAKER = _Put(_breakers)
+# Whoever reads a key's row keeps it locked until it has written what follows.
+_KEY = Statement(sa.select(_keys.c.body).where(_keys.c.key == _key).with_for_update())
+_NEW_KEY = insert(_keys)
+_PUT_KEY = _put(_keys)
+_BREAKER = Statement(sa.select(_breakers.c.body).where(_of_model).with_for_update())
+_NEW_BREAKER = insert(_breakers)
+_PUT_BREAKER = _put(_breakers)
 _DROP_BREAKER = Statement(sa.delete(_breakers).where(_of_model))
 _TIDY_WAITERS = Statement(
     sa.delete(_waiters).where(_waiters.c.key == _key, _waiters.c.due < sa.bindparam("gone"))
@@ -61,7 +69,7 @@ _TIDY_LEASES = Statement(
     sa.delete(_leases).where(_leases.c.key == _key, _leases.c.until <= sa.bindparam("now"))
 )
 _WAITER = Statement(sa.select(_waiters).where(_waiters.c.key == _key, _waiters.c.id == _id))
-_PUT_WAITER = _Put(_waiters)
+_PUT_WAITER = _put(_waiters)
 _DROP_WAITER = Statement(sa.delete(_waiters).where(_waiters.c.key == _key, _waiters.c.id == _id))
 _before = sa.and_(
     _waiters.c.key == _key,
@@ -89,7 +97,7 @@ _RUNNING = Statement(
         _leases.c.key == _key, _leases.c.model == _model, _leases.c.id != _id
     )
 )
-_PUT_LEASE = _Put(_leases)
+_PUT_LEASE = _put(_leases)
 _DROP_LEASE = Statement(sa.delete(_leases).where(_leases.c.key == _key, _leases.c.id == _id))
 
 
@@ -150,23 +158,29 @@ class _SqlBook:
         self._now = tx.now
         self._provider = route.provider
         self._at = {"of_key": route.key}
+        self._unheard: set[str] = set()
         body = _KEY.scalar(self._connection, self._at)
         self.key = _key_row(body)
+        if body is None:
+            # A row that two make at once is there for one of them, who looks again.
+            _NEW_KEY.run(self._connection, self._row())
 
     def save(self) -> None:
-        _PUT_KEY.run(
-            self._connection,
-            {
-                "key": self._at["of_key"],
-                "provider": self._provider,
-                "body": orjson.dumps(asdict(self.key)).decode(),
-                "changed_at": self._now,
-            },
-        )
+        _PUT_KEY.run(self._connection, self._row())
+
+    def _row(self) -> dict[str, Any]:
+        return {
+            "key": self._at["of_key"],
+            "provider": self._provider,
+            "body": orjson.dumps(asdict(self.key)).decode(),
+            "changed_at": self._now,
+        }
 
     def breaker(self, model: str) -> rules.Breaker:
         at = {"of_provider": self._provider, "of_model": model}
         body = _BREAKER.scalar(self._connection, at)
+        if body is None:
+            self._unheard.add(model)
         return rules.Breaker(**orjson.loads(body)) if body is not None else rules.Breaker()
 
     def keep_breaker(self, model: str, breaker: rules.Breaker | None) -> None:
@@ -174,7 +188,10 @@ class _SqlBook:
             at = {"of_provider": self._provider, "of_model": model}
             _DROP_BREAKER.run(self._connection, at)
             return
-        _PUT_BREAKER.run(
+        # Of two keys that make a model's row at once, one looks again.
+        put = _NEW_BREAKER if model in self._unheard else _PUT_BREAKER
+        self._unheard.discard(model)
+        put.run(
             self._connection,
             {
                 "provider": self._provider,

@@ -1,9 +1,15 @@
 """Knowledge: folders that are searched. What is found is a passage with its path and lines."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
+
+WORDS_MAX = 32
+"""Of a query, as many count."""
+
+Claimed = Literal["reading", "vectors"]
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,12 @@ class KnowledgeIndex(Protocol):
         """Digests and texts of chunks that have no vector of the model."""
         ...
 
-    def claim(self, base: int, owner: str, now: float, until: float) -> bool:
-        """Whether `owner` may make vectors of the base until then: one does at a time, so that
-        none is paid for twice."""
+    def claim(self, base: int, what: Claimed, owner: str, seconds: float) -> bool:
+        """Whether `owner` may do it for so long: one does at a time, so that no file is read and
+        no vector is paid for twice. Who has it may claim it anew."""
         ...
+
+    def release(self, base: int, what: Claimed, owner: str) -> None: ...
 
     def put_vectors(self, model: str, vectors: Sequence[tuple[str, Sequence[float]]]) -> None: ...
     def by_words(self, bases: Sequence[int], query: str, limit: int) -> list[int]:
@@ -104,6 +112,11 @@ class Embedder(Protocol):
         """Waits so long at most for a provider that cannot answer now; raises ModelError where
         it fails, or a budget is in the way."""
         ...
+
+
+def digest_of(chunk: Chunk) -> str:
+    """By its content, so that a vector outlives changes elsewhere in the file."""
+    return hashlib.sha256(f"{chunk.heading}\n{chunk.text}".encode()).hexdigest()
 
 
 RANK_SOFTENING = 60

@@ -6,15 +6,16 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from everturn.errors import EverturnError, ModelError, UsageError
+from everturn.errors import EverturnError, ModelError, RuntimeUnavailable, UsageError
 from everturn.views import KnowledgeView, PassageView
-from everturn_activities.knowledge import Base, Embedder, KnowledgeIndex, fused
+from everturn_activities.knowledge import Base, Embedder, FileMark, KnowledgeIndex, fused
 from everturn_activities.knowledge.chunks import chunks_of
-from everturn_activities.knowledge.walk import Unread, read, walk
+from everturn_activities.knowledge.walk import Unread, Walk, read, walk
 
 FRESH_SECONDS = 2.0
 """A folder that was looked at so lately is not looked at again."""
@@ -22,7 +23,8 @@ READING_SECONDS = 20.0
 """How long a query waits for a folder to be read; what has been read by then is searched."""
 EMBEDDED_AT_ONCE = 64
 CLAIM_SECONDS = 120.0
-"""After this long without a batch, another process takes over making vectors."""
+"""After this long without a sign, another process takes over reading, or making vectors."""
+CLAIM_PAUSE_SECONDS = 0.1
 EMBEDDING_SECONDS = 45.0
 """How long vectors of a folder are waited for; the next look goes on where it ended. With the
 time of a call it stays below the claim."""
@@ -63,6 +65,7 @@ class Library:
         self._index = index
         self._embedder_of = embedder_of
         self._clock = clock
+        self._closed = False
         self._owner = secrets.token_hex(8)
         self._looked: dict[int, float] = {}
         self._reading: dict[int, asyncio.Task[None]] = {}
@@ -70,6 +73,7 @@ class Library:
         self._queries: OrderedDict[tuple[str, str], Sequence[float]] = OrderedDict()
 
     async def close(self) -> None:
+        self._closed = True
         tasks = list(self._reading.values())
         for task in tasks:
             task.cancel()
@@ -193,12 +197,29 @@ class Library:
             raise UsageError(f"the folder {base.folder} is not there any more; remove it, or mend.")
         known = self._index.marks(base.id)
         found = walk(base.folder)
+        gone = known.keys() - found.files.keys()
+        if gone or any(known.get(path) != mark for path, mark in found.files.items()):
+            with self._alone(base) as still_alone:
+                # What another process has read meanwhile is not read again.
+                self._catch_up(base, self._index.marks(base.id), found, still_alone)
+        else:
+            self._catch_up(base, known, found, lambda: None)
+        self._index.note_skipped(base.id, found.skipped, found.skipped_count)
+
+    def _catch_up(
+        self,
+        base: Base,
+        known: dict[str, FileMark],
+        found: Walk,
+        still_alone: Callable[[], None],
+    ) -> None:
         for path, mark in found.files.items():
             before = known.get(path)
             if before == mark:
                 if before.unread:
                     found.skip(path, before.unread)
                 continue
+            still_alone()
             text = read(base.folder, path)
             if isinstance(text, Unread):
                 found.skip(path, text.why)
@@ -208,7 +229,26 @@ class Library:
             self._index.put(base.id, path, mark, digest, chunks_of(path, text))
         if gone := [path for path in known if path not in found.files]:
             self._index.drop(base.id, gone)
-        self._index.note_skipped(base.id, found.skipped, found.skipped_count)
+
+    @contextmanager
+    def _alone(self, base: Base) -> Iterator[Callable[[], None]]:
+        """While no other process reads the folder; who reads long says so now and then."""
+        while not self._index.claim(base.id, "reading", self._owner, CLAIM_SECONDS):
+            if self._closed:
+                raise RuntimeUnavailable("another process was reading the folder.")
+            time.sleep(CLAIM_PAUSE_SECONDS)
+        claimed = self._clock()
+
+        def still_alone() -> None:
+            nonlocal claimed
+            if self._clock() - claimed > CLAIM_SECONDS / 4:
+                claimed = self._clock()
+                self._index.claim(base.id, "reading", self._owner, CLAIM_SECONDS)
+
+        try:
+            yield still_alone
+        finally:
+            self._index.release(base.id, "reading", self._owner)
 
     async def _embed(self, base: Base) -> None:
         """Give every chunk a vector that has none, some at a time: what is paid for is kept."""
@@ -218,9 +258,8 @@ class Library:
         while missing := await asyncio.to_thread(
             self._index.missing, base.id, embedder.model, EMBEDDED_AT_ONCE
         ):
-            now = time.time()
             if not await asyncio.to_thread(
-                self._index.claim, base.id, self._owner, now, now + CLAIM_SECONDS
+                self._index.claim, base.id, "vectors", self._owner, CLAIM_SECONDS
             ):
                 return  # Another process is at it.
             vectors = await embedder.embed([text for _, text in missing], EMBEDDING_SECONDS)
@@ -230,6 +269,8 @@ class Library:
             )
 
     async def _view(self, base: Base) -> KnowledgeView:
+        # First: what ends meanwhile would be told as read, with the sums from before.
+        reading = base.id in self._reading
         try:
             embedder = await asyncio.to_thread(self._embedder_of, base.tenant, base.workspace)
         except UsageError:
@@ -245,7 +286,7 @@ class Library:
             chunks=held.chunks,
             embedded=held.embedded,
             embedding_model=model,
-            indexing=base.id in self._reading,
+            indexing=reading,
             problem=self._problems.get(base.id),
             skipped=held.skipped,
             skipped_count=held.skipped_count,

@@ -4,28 +4,28 @@ It stands beside the store, and not in it: filling it writes a lot, and the stor
 writer has turns to record. A file that cannot be used is made anew.
 """
 
-import hashlib
 import re
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from everturn_activities.knowledge import Chunk, FileMark, Indexed
+from everturn_activities.knowledge import WORDS_MAX, Chunk, Claimed, FileMark, Indexed, digest_of
 from everturn_activities.knowledge.vectors import Vectors, packed
 
-VERSION = 1
+VERSION = 2
 BUSY_SECONDS = 10.0
-WORDS_MAX = 32
 WEIGHTS = "2.0, 3.0, 1.0"
 """What a word counts in a path, in a heading and in the text itself."""
 
 _SCHEMA = """
 CREATE TABLE bases (base INTEGER PRIMARY KEY, generation INTEGER NOT NULL DEFAULT 0,
-                    skipped TEXT NOT NULL DEFAULT '', skipped_count INTEGER NOT NULL DEFAULT 0,
-                    claimed_by TEXT NOT NULL DEFAULT '', claimed_until REAL NOT NULL DEFAULT 0);
+                    skipped TEXT NOT NULL DEFAULT '', skipped_count INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE claims (base INTEGER, what TEXT, owner TEXT NOT NULL, until REAL NOT NULL,
+                     PRIMARY KEY (base, what));
 CREATE TABLE files (base INTEGER, path TEXT, mtime_ns INTEGER NOT NULL, size INTEGER NOT NULL,
                     digest TEXT NOT NULL, unread TEXT NOT NULL DEFAULT '',
                     PRIMARY KEY (base, path));
@@ -42,14 +42,15 @@ _PUT_FILE = (
     " SET mtime_ns = excluded.mtime_ns, size = excluded.size, digest = excluded.digest,"
     " unread = excluded.unread"
 )
-_TABLES = ("bases", "files", "chunks", "words", "vectors")
+_TABLES = ("bases", "claims", "files", "chunks", "words", "vectors")
 
 
 class SqliteIndex:
     """`KnowledgeIndex` on a file, which several processes may share."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._path = path
+        self._clock = clock
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._vectors = Vectors()
@@ -78,7 +79,7 @@ class SqliteIndex:
             for chunk in chunks:
                 cursor = connection.execute(
                     "INSERT INTO chunks (base, path, first, last, digest) VALUES (?, ?, ?, ?, ?)",
-                    (base, path, chunk.first, chunk.last, _digest(chunk)),
+                    (base, path, chunk.first, chunk.last, digest_of(chunk)),
                 )
                 connection.execute(
                     "INSERT INTO words (rowid, path, heading, body) VALUES (?, ?, ?, ?)",
@@ -105,7 +106,7 @@ class SqliteIndex:
             connection.execute(
                 "DELETE FROM words WHERE rowid IN (SELECT id FROM chunks WHERE base = ?)", (base,)
             )
-            for table in ("chunks", "files", "bases"):
+            for table in ("chunks", "files", "claims", "bases"):
                 connection.execute(f"DELETE FROM {table} WHERE base = ?", (base,))  # noqa: S608
             self._forget_vectors(connection)
 
@@ -143,15 +144,23 @@ class SqliteIndex:
             limit,
         )
 
-    def claim(self, base: int, owner: str, now: float, until: float) -> bool:
+    def claim(self, base: int, what: Claimed, owner: str, seconds: float) -> bool:
+        now = self._clock()
         with self._changing() as connection:
-            connection.execute("INSERT OR IGNORE INTO bases (base) VALUES (?)", (base,))
             claimed = connection.execute(
-                "UPDATE bases SET claimed_by = ?, claimed_until = ?"
-                " WHERE base = ? AND (claimed_by = ? OR claimed_until < ?)",
-                (owner, until, base, owner, now),
+                "INSERT INTO claims VALUES (?, ?, ?, ?) ON CONFLICT (base, what) DO UPDATE"
+                " SET owner = excluded.owner, until = excluded.until"
+                " WHERE owner = excluded.owner OR until < ?",
+                (base, what, owner, now + seconds, now),
             )
             return claimed.rowcount == 1
+
+    def release(self, base: int, what: Claimed, owner: str) -> None:
+        with self._changing() as connection:
+            given = (base, what, owner)
+            connection.execute(
+                "DELETE FROM claims WHERE base = ? AND what = ? AND owner = ?", given
+            )
 
     def put_vectors(self, model: str, vectors: Sequence[tuple[str, Sequence[float]]]) -> None:
         with self._changing() as connection:
@@ -275,11 +284,6 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _digest(chunk: Chunk) -> str:
-    """By its content, so that a vector outlives changes elsewhere in the file."""
-    return hashlib.sha256(f"{chunk.heading}\n{chunk.text}".encode()).hexdigest()
 
 
 def _marks(values: Sequence[object]) -> str:

@@ -13,6 +13,7 @@ from everturn.session import Gathered, GatherTools, SessionKey
 from everturn_activities.flights import CancelWatch, Flights
 from everturn_activities.heartbeat import heartbeating
 from everturn_activities.mcp.homes import Homes
+from everturn_activities.mcp.rendering import Renderer
 from everturn_activities.mcp.servers import Servers, changed
 from everturn_activities.store import Store
 from everturn_activities.store.turns import UNUSABLE_SETTINGS
@@ -23,11 +24,18 @@ MEND = "Mend that, or let the session take them as they are: everturn mcp accept
 
 class GatherActivities:
     def __init__(
-        self, store: Store, servers: Servers, homes: Homes, watch: CancelWatch, worker: str
+        self,
+        store: Store,
+        servers: Servers,
+        homes: Homes,
+        renderer: Renderer,
+        watch: CancelWatch,
+        worker: str,
     ) -> None:
         self._store = store
         self._servers = servers
         self._homes = homes
+        self._renderer = renderer
         self._watch = watch
         self._worker = worker
         self._flights = Flights()
@@ -37,11 +45,24 @@ class GatherActivities:
         """Launch the servers here, and pin what they offer, or compare it with what was pinned.
 
         A difference ends the turn, unless the agent's servers may change: nobody has agreed to
-        what a model would be told.
+        what a model would be told. Then what a person asks of the servers is asked for, once.
         """
         async with heartbeating():
             call = (request.tenant, request.session, request.turn)
-            return await self._flights.join(call, lambda: self._gather(request))
+            return await self._flights.join(call, lambda: self._prepare(request))
+
+    async def _prepare(self, request: GatherTools) -> Gathered:
+        gathered = await self._gather(request)
+        if gathered.failure is not None:
+            return gathered
+        key = SessionKey(request.tenant, request.session)
+        spec = await self._store.spec(key, request.turn)
+        rendering = self._renderer.render(request, spec)
+        try:
+            problem = await self._watch.guard(key, request.turn, rendering)
+        except TurnCancelled:
+            return gathered
+        return gathered if problem is None else await self._failed(request, spec, problem)
 
     async def _gather(self, request: GatherTools) -> Gathered:
         key = SessionKey(request.tenant, request.session)
@@ -64,6 +85,9 @@ class GatherActivities:
         pinned = {server.name: server for server in await self._pinned(key, spec)}
         servers, problems = _taken(request.session, spec, found, pinned)
         settled, left_out = with_catalogues(spec.but(servers=servers), broken_schema)
+        if any(server.config.stateful for server in servers):
+            # It may have come by the queue of all; their calls will not.
+            await self._homes.receive()
         settled = await self._store.settle_servers(
             request, settled, [*problems, *left_out], self._worker
         )

@@ -1,12 +1,14 @@
 """The manager of the servers that one agent has in one session."""
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
 
-from everturn.errors import ServerAlreadyLaunched, ServerFailed, ServerForgot
+from everturn.errors import ServerAlreadyLaunched, ServerFailed, ServerForgot, ServerLost
 from everturn.mcp import Catalogue, ServerConfig
 from everturn.session import SessionKey
+from everturn_activities.mcp.content import Piece
 from everturn_activities.mcp.pool import Place, Pool
 from everturn_activities.mcp.requests import (
     ExecuteTool,
@@ -18,6 +20,9 @@ from everturn_activities.mcp.requests import (
     Terminate,
 )
 
+if TYPE_CHECKING:
+    from everturn_activities.mcp.sdk import Listed
+
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +32,8 @@ def unheard(text: str) -> None:
 
 class Manager:
     """Serves requests. Its servers are launched while it is made ready; once it is frozen, none
-    is added. Another agent gets a manager of its own."""
+    is added. Another agent gets a manager of its own. `forgotten` names servers that have begun
+    anew by themselves."""
 
     def __init__(self, pool: Pool, key: SessionKey, workspace: str) -> None:
         self._pool = pool
@@ -35,6 +41,7 @@ class Manager:
         self._workspace = workspace
         self._places: dict[str, Place] = {}
         self.asked: set[str] = set()
+        self.forgotten: set[str] = set()
         self._frozen = False
 
     def freeze(self) -> None:
@@ -58,14 +65,27 @@ class Manager:
             case GetToolSpecs():
                 return await self._catalogue(request.server_name)
             case GetPrompts():
-                return await (await self._connection(request.server_name)).prompts()
+                return await self._asked(request.server_name, lambda one: one.prompts())
             case GetPrompt():
-                connection = await self._connection(request.server_name)
-                return await connection.prompt(request.name, request.arguments)
+                return await self._asked(
+                    request.server_name,
+                    lambda one: one.prompt(request.name, request.arguments),
+                )
             case ExecuteTool():
                 return await self._call(request, call_key, progress, ask)
             case Terminate():
                 return await self._terminate()
+
+    async def resources(self, server: str) -> "list[Listed]":
+        """The resources of a server; raises ServerFailed. This and the next are no requests, of
+        which there are six (K22): they change nothing."""
+        found: list[Listed] = await self._asked(server, lambda one: one.resources())
+        return found
+
+    async def resource(self, server: str, uri: str) -> list[Piece]:
+        """What a resource of a server holds; raises ServerFailed."""
+        found: list[Piece] = await self._asked(server, lambda one: one.resource(uri))
+        return found
 
     def has(self, servers: set[str]) -> bool:
         """Whether it was asked to launch all of these."""
@@ -103,7 +123,21 @@ class Manager:
             return await (await self._connection(request.server_name)).call(*called)
         except ServerForgot:
             # Nothing was run, and who connects anew is known.
+            self.forgotten.add(request.server_name)
             return await (await self._connection(request.server_name)).call(*called)
+
+    async def _asked(self, name: str, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """What a server answers to a question; one that was lost meanwhile is asked once more."""
+        place = self._places.get(name)
+        seconds = place.config.timeout_seconds if place is not None else None
+        try:
+            async with asyncio.timeout(seconds):
+                try:
+                    return await ask(await self._connection(name))
+                except (ServerForgot, ServerLost):
+                    return await ask(await self._connection(name))
+        except TimeoutError:
+            raise ServerFailed(f"Server {name} did not answer within {seconds:g} s.") from None
 
     async def _catalogue(self, name: str) -> Catalogue:
         connection = await self._connection(name)

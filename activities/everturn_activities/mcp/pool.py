@@ -4,17 +4,19 @@ import asyncio
 import importlib
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everturn.errors import SecretMissing, ServerFailed, WorkspaceError
+from everturn.hosts import Reach
 from everturn.mcp import ServerConfig, header_variable
 from everturn.secrets import SecretSource
 from everturn.session import SessionKey
 from everturn_activities.mcp.process import ServerProcess
+from everturn_activities.mcp.sign_ins import Kept
 from everturn_activities.threads import in_thread
 from everturn_activities.vault import Vault
 from everturn_activities.workspace import load
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 300.0
 """How long a server that nobody holds is kept: the next session may want it."""
+
+_IDENTITY = {"command", "args", "env", "url", "headers", "oauth"}
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +44,7 @@ class Place:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        config = self.config.model_dump_json(include={"command", "args", "env", "url", "headers"})
+        config = self.config.model_dump_json(include=_IDENTITY)
         session = self.session or ("", "")
         return (self.workspace, self.name, config, *session)
 
@@ -133,7 +137,7 @@ class Pool:
         config = place.config
         if config.url is not None:
             return await self._reached(sdk, place)
-        values = {name: await self._value(place, one) for name, one in config.env.items()}
+        values = {name: await self.value(place, one) for name, one in config.env.items()}
         process = await ServerProcess.start(
             config.identity, Path(place.workspace), values, self._hidden
         )
@@ -154,9 +158,13 @@ class Pool:
         headers, values = {}, list[str]()
         for name, value in config.headers.items():
             before, variable = header_variable(value)
-            values.append(await self._value(place, variable))
+            values.append(await self.value(place, variable))
             headers[name] = before + values[-1]
-        connection: Connection = sdk.over_address(config.url, headers, config.reach)
+        auth, also = (None, no_other) if _identifies(headers) else await self._signed_in(place)
+        mend = f"it wants somebody to sign in, by: everturn mcp login {place.name}"
+        connection: Connection = sdk.over_address(
+            *(config.url, headers, config.reach, auth, also, mend)
+        )
         try:
             await connection.open()
         except BaseException as error:
@@ -166,7 +174,28 @@ class Pool:
             raise
         return connection
 
-    async def _value(self, place: Place, name: str) -> str:
+    async def _signed_in(self, place: Place) -> tuple[Any, Callable[[], Reach]]:
+        """What sends the tokens of whoever has signed in, and where it renews them."""
+        config = place.config
+        if self._hidden is None or config.url is None:
+            return None, no_other
+        oauth = await asyncio.to_thread(importlib.import_module, "everturn_activities.mcp.oauth")
+        kept = Kept(self._hidden, place.workspace, place.name, config.url)
+        secret = config.oauth.client_secret if config.oauth is not None else None
+        auth = oauth.SignedIn(
+            config.url,
+            kept,
+            lambda value: self._vault.scrubber.learn(f"of server {place.name}", value),
+            await self.value(place, secret) if secret is not None else None,
+        )
+
+        def also() -> Reach:
+            found = kept.read()
+            return Reach.of(found.hosts) if found is not None else no_other()
+
+        return auth, also
+
+    async def value(self, place: Place, name: str) -> str:
         """The workspace's secret of that name, else the worker's variable: kept out of all that
         is said from now on."""
         try:
@@ -201,6 +230,14 @@ class Pool:
             for one in list(self._running.values()):
                 if one.holders <= 0 and one.idle_since < before:
                     await self._end(one)
+
+
+def no_other() -> Reach:
+    return Reach(())
+
+
+def _identifies(headers: Iterable[str]) -> bool:
+    return any(name.lower() == "authorization" for name in headers)
 
 
 def _without(secrets: Iterable[str], text: str) -> str:

@@ -4,14 +4,13 @@ The SDK takes a second to import, so this module is imported where a server is f
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
 import anyio
-import httpcore2
 import httpx2
 import pydantic_core
 from mcp.client.client import Client
@@ -38,14 +37,15 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from everturn.errors import ServerFailed, ServerForgot, ServerLost, ToolFailed
+from everturn.errors import ServerFailed, ServerForgot, ServerLost
 from everturn.hosts import Reach
-from everturn.mcp import Catalogue, Offer
-from everturn_activities.egress import addresses
+from everturn.mcp import Argument, Catalogue, Offer, Prompt
+from everturn.mcp_prompts import PROMPTS_MAX
+from everturn_activities.mcp.content import Piece, as_text, binary
 from everturn_activities.mcp.process import ServerProcess
+from everturn_activities.mcp.remote import NOWHERE, checked_client
 
 PAGES_MAX = 50
-CONNECT_SECONDS = 30.0
 KEY = "everturn/idempotency_key"
 """Under this name of a call's `_meta` a server finds what is the same for its every attempt."""
 
@@ -54,7 +54,7 @@ _FORGOTTEN = "Session terminated"
 # What the SDK makes of an error of HTTP without words; these mean that the session is unknown.
 _STATUS = "Server returned an error response"
 _FORGETFUL = (400, 404, 410)
-_CHANGED = "notifications/tools/list_changed"
+_CHANGED = ("notifications/tools/list_changed", "notifications/prompts/list_changed")
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,13 @@ class _Asker:
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A prompt that a server has; `arguments` are the names of those it takes, in order."""
+class Listed:
+    """A resource that a server has, or a template of the addresses of such."""
 
+    uri: str
     name: str
-    description: str
-    arguments: tuple[str, ...] = ()
+    about: str = ""
+    is_template: bool = False
 
 
 class Connection:
@@ -111,8 +112,10 @@ class Connection:
         identity: tuple[str, ...],
         ended: Callable[[], bool],
         status: Callable[[], int] = lambda: 0,
+        unauthorized: str = "",
     ) -> None:
-        """`status` is that of the last answer over HTTP that was an error."""
+        """`status` is that of the last answer over HTTP that was an error; `unauthorized` says
+        what to do about one of 401."""
         self._client = Client(
             transport,
             client_info=Implementation(name="everturn", version="0"),
@@ -124,6 +127,7 @@ class Connection:
         self._identity = identity
         self._ended = ended
         self._status = status
+        self._unauthorized = unauthorized
         self._catalogue: Catalogue | None = None
         self._gone = False
         self._leaving = asyncio.Event()
@@ -154,11 +158,16 @@ class Connection:
                 await self._leaving.wait()
         except Exception as error:
             if not self._opened.done():
-                self._opened.set_exception(ServerFailed(_plain(error)))
+                self._opened.set_exception(ServerFailed(self._said(error)))
                 self._opened.exception()
 
+    def _said(self, error: BaseException) -> str:
+        """What went wrong, as the end of a sentence."""
+        said = _plain(error)
+        return self._unauthorized if self._status() == 401 and said == _STATUS else said
+
     async def _hear(self, message: object) -> None:
-        if getattr(message, "method", None) == _CHANGED:
+        if getattr(message, "method", None) in _CHANGED:
             self._catalogue = None
 
     async def _elicited(
@@ -189,11 +198,13 @@ class Connection:
                 )
                 for tool in await self._all(lambda cursor: self._client.list_tools(cursor=cursor))
             ]
-            about = self._client.server_info
+            about, can = self._client.server_info, self._client.server_capabilities
             known = Catalogue(
                 identity=self._identity,
                 version=about.version if about is not None else "",
                 offers=tuple(offers),
+                prompts=tuple(await self.prompts()) if can.prompts is not None else (),
+                has_resources=can.resources is not None,
             )
             self._catalogue = known
         return known
@@ -202,18 +213,48 @@ class Connection:
         found = await self._all(lambda cursor: self._client.list_prompts(cursor=cursor))
         return [
             Prompt(
-                prompt.name,
-                prompt.description or "",
-                tuple(argument.name for argument in prompt.arguments or ()),
+                name=prompt.name,
+                description=prompt.description or "",
+                arguments=tuple(
+                    Argument(
+                        name=one.name,
+                        description=one.description or "",
+                        required=bool(one.required),
+                    )
+                    for one in prompt.arguments or ()
+                ),
             )
-            for prompt in found
+            for prompt in found[:PROMPTS_MAX]
         ]
 
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> str:
-        """The text of a prompt's messages."""
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> list[Piece]:
+        """What the messages of a prompt say."""
         with self._translated():
             found = await self._client.get_prompt(name, dict(arguments))
-        return "\n\n".join(_shown(message.content) for message in found.messages)
+        pieces = []
+        for message in found.messages:
+            if message.role == "assistant":
+                pieces.append(Piece("(As if you had answered:)"))
+            pieces.append(_piece(message.content))
+        return pieces
+
+    async def resources(self) -> list[Listed]:
+        """The resources that it lists, then the templates."""
+        found = await self._all(lambda cursor: self._client.list_resources(cursor=cursor))
+        listed = [Listed(str(one.uri), one.name, _about(one)) for one in found]
+        with suppress(ServerFailed):
+            # A server may have none, and say that it does not know the question.
+            found = await self._all(
+                lambda cursor: self._client.list_resource_templates(cursor=cursor)
+            )
+            listed += [Listed(one.uri_template, one.name, _about(one), True) for one in found]
+        return listed
+
+    async def resource(self, uri: str) -> list[Piece]:
+        """What a resource holds."""
+        with self._translated():
+            found = await self._client.read_resource(uri)
+        return [_content(one) for one in found.contents]
 
     async def call(
         self,
@@ -243,10 +284,10 @@ class Connection:
                 )
             except RuntimeError as error:
                 raise ServerFailed(f"It has run, but its answer is not valid: {error}") from None
-        pieces = [_shown(content) for content in answer.content]
+        pieces = [_piece(content) for content in answer.content]
         if not pieces and answer.structured_content is not None:
-            pieces = [_json(answer.structured_content)]
-        return Answer("\n".join(pieces), bool(answer.is_error))
+            pieces = [Piece(_json(answer.structured_content))]
+        return Answer(as_text(pieces), bool(answer.is_error))
 
     @contextmanager
     def _asking_by(self, ask: Ask | None) -> Iterator[None]:
@@ -273,17 +314,19 @@ class Connection:
             if code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                 # Whether its process has ended is known only a moment later.
                 self._gone = True
-                raise ServerLost("The server has ended.") from None
+                raise ServerLost("has ended") from None
+            if code == INTERNAL_ERROR and said == _STATUS and self._status() == 401:
+                raise ServerFailed(self._unauthorized) from None
             if code == INTERNAL_ERROR and said == _STATUS and self._status() not in _FORGETFUL:
                 self._gone = True
-                raise ServerLost(f"It answered with HTTP {self._status()}.") from None
+                raise ServerLost(f"answered with HTTP {self._status()}") from None
             if (code, said) in ((INVALID_REQUEST, _FORGOTTEN), (INTERNAL_ERROR, _STATUS)):
                 self._gone = True
                 raise ServerForgot("The server knows nothing of this connection.") from None
             raise ServerFailed(_plain(error)) from None
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
             self._gone = True
-            raise ServerLost("The server has ended.") from None
+            raise ServerLost("has ended") from None
 
     async def _all(self, page: Callable[[str | None], Any]) -> list[Any]:
         """The items of all pages of a list."""
@@ -292,7 +335,7 @@ class Connection:
         with self._translated():
             for _ in range(PAGES_MAX):
                 listed = await page(cursor)
-                for name in ("tools", "prompts", "resources"):
+                for name in ("tools", "prompts", "resources", "resource_templates"):
                     found += getattr(listed, name, ())
                 cursor = listed.next_cursor
                 if cursor is None:
@@ -305,75 +348,30 @@ def over_process(process: ServerProcess, identity: tuple[str, ...]) -> Connectio
     return Connection(_over(process), identity, lambda: not process.running)
 
 
-def over_address(url: str, headers: Mapping[str, str], reach: Reach) -> Connection:
-    """A connection to `url`, which leads to what `reach` allows and nowhere else."""
+def over_address(
+    url: str,
+    headers: Mapping[str, str],
+    reach: Reach,
+    auth: Any = None,
+    also: Callable[[], Reach] = lambda: NOWHERE,
+    unauthorized: str = "",
+) -> Connection:
+    """A connection to `url`, which leads to what `reach` allows and nowhere else but, for `auth`,
+    to what `also` does. `unauthorized` tells who is not let in what to do."""
     statuses = [0]
 
     async def note(response: httpx2.Response) -> None:
         if response.status_code >= 400:
             statuses[0] = response.status_code
 
-    transport = _at(url, headers, reach, note)
-    return Connection(transport, (url,), lambda: False, lambda: statuses[0])
+    @asynccontextmanager
+    async def transport() -> AsyncIterator[Any]:
+        async with checked_client(reach, headers, auth, also) as client:
+            client.event_hooks = {"response": [note]}
+            async with streamable_http_client(url, http_client=client) as streams:
+                yield streams
 
-
-@asynccontextmanager
-async def _at(
-    url: str,
-    headers: Mapping[str, str],
-    reach: Reach,
-    note: Callable[[httpx2.Response], Awaitable[None]],
-) -> AsyncIterator[Any]:
-    """An address as a transport of the SDK's. Raises ServerFailed where it is not allowed."""
-    backend = _Checked(reach)
-    transport = httpx2.AsyncHTTPTransport(trust_env=False)
-    # Its own pool would look names up by itself.
-    await transport._pool.aclose()
-    transport._pool = httpcore2.AsyncConnectionPool(
-        ssl_context=httpx2.create_ssl_context(trust_env=False), network_backend=backend
-    )
-    timeout = httpx2.Timeout(CONNECT_SECONDS, read=None)
-    client = httpx2.AsyncClient(
-        transport=transport, headers=dict(headers), timeout=timeout, trust_env=False
-    )
-    client.event_hooks = {"response": [note]}
-    try:
-        async with client, streamable_http_client(url, http_client=client) as streams:
-            yield streams
-    except BaseException:
-        if backend.refused is not None:
-            raise ServerFailed(backend.refused) from None
-        raise
-
-
-class _Checked(httpcore2.AsyncNetworkBackend):
-    """Connects to the checked addresses of a host; TLS still asks for the host's certificate."""
-
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-        self._inner = httpcore2.AnyIOBackend()
-        self.refused: str | None = None
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failed: Exception | None = None
-        try:
-            found = await addresses(self._reach, host, port)
-        except ToolFailed as error:
-            self.refused = str(error).rstrip(".")
-            raise httpcore2.ConnectError(self.refused) from None
-        for address in found:
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, None, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failed = error
-        raise failed or httpcore2.ConnectError("no address")
+    return Connection(transport(), (url,), lambda: False, lambda: statuses[0], unauthorized)
 
 
 @asynccontextmanager
@@ -422,21 +420,31 @@ async def _quietly(run: Callable[[], Any]) -> None:
         await run()
 
 
-def _shown(content: Any) -> str:
-    """A piece of an answer as text; what is none is told of."""
+def _piece(content: Any) -> Piece:
+    """A piece of an answer; what is neither text nor an image is told of."""
     match content:
         case TextContent():
-            return content.text
+            return Piece(content.text)
         case ImageContent() | AudioContent():
-            return f"[{content.mime_type}, {len(content.data) * 3 // 4} bytes, not shown]"
+            return binary(content.type, content.mime_type, content.data)
         case ResourceLink():
-            return f"[resource {content.uri}: {content.name}]"
+            return Piece(f"[resource {content.uri}: {content.name}]")
         case EmbeddedResource():
-            resource = content.resource
-            if isinstance(resource, TextResourceContents):
-                return f"[resource {resource.uri}]\n{resource.text}"
-            return f"[resource {resource.uri}, not text]"
-    return f"[{getattr(content, 'type', 'something')}, not shown]"
+            return _content(content.resource)
+    return Piece(f"[{getattr(content, 'type', 'something')}, not shown]")
+
+
+def _content(resource: Any) -> Piece:
+    if isinstance(resource, TextResourceContents):
+        return Piece(resource.text, of=str(resource.uri))
+    media_type = resource.mime_type or "application/octet-stream"
+    return binary(f"resource {resource.uri}", media_type, resource.blob)
+
+
+def _about(listed: Any) -> str:
+    size = getattr(listed, "size", None)
+    about = [listed.mime_type or "", "" if size is None else f"{size:,} bytes"]
+    return ", ".join(one for one in (*about, listed.description or "") if one)
 
 
 def _json(value: object) -> str:

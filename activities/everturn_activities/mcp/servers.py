@@ -3,27 +3,39 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from everturn.agents import AgentSpec, ToolSpec
 from everturn.context.untrusted import neutral
 from everturn.errors import ServerFailed, ServerLost, ToolFailed
 from everturn.mcp import SOURCE, Catalogue, Server, differences
+from everturn.mcp_tools import reads_resources
 from everturn.session import SessionKey
 from everturn.tools import Tool
 from everturn_activities.builtin.inside import InsideContext
+from everturn_activities.mcp.content import Piece
 from everturn_activities.mcp.manager import Manager
 from everturn_activities.mcp.pool import Pool
-from everturn_activities.mcp.requests import ExecuteTool, GetToolSpecs, LaunchServer, Terminate
+from everturn_activities.mcp.reading import resource_tool
+from everturn_activities.mcp.requests import (
+    ExecuteTool,
+    GetPrompt,
+    GetToolSpecs,
+    LaunchServer,
+    Terminate,
+)
 from everturn_activities.vault import Vault
+
+if TYPE_CHECKING:
+    from everturn_activities.mcp.sdk import Listed
 
 IDLE_SECONDS = 600.0
 """How long a session that says nothing keeps its manager, and so the servers that are its own."""
 
 LOST = (
-    "Server {server} has ended while the call ran: it may or may not have taken effect. It was not"
+    "Server {server} {how} while the call ran: it may or may not have taken effect. It was not"
     " repeated. Find out before you repeat it."
 )
 ANEW = "[Server {server} was started anew: what it remembered of this session until then is lost.]"
@@ -31,6 +43,10 @@ OTHER = (
     "The call did not run: server {server} describes {tool} otherwise than when this session"
     " began. A person can accept that by: everturn mcp accept {session}"
 )
+
+
+async def _never(key: SessionKey) -> bool:
+    return False
 
 
 class _Session:
@@ -45,10 +61,17 @@ class _Session:
 
 
 class Servers:
-    """`vault` has what servers are given by name, `home` is the folder of our data."""
+    """`vault` has what servers are given by name, `home` is the folder of our data. `works` tells
+    whether a session's turn is open."""
 
-    def __init__(self, vault: Vault, home: Path | None = None) -> None:
+    def __init__(
+        self,
+        vault: Vault,
+        home: Path | None = None,
+        works: Callable[[SessionKey], Awaitable[bool]] = _never,
+    ) -> None:
         self._pool = Pool(vault, home)
+        self._works = works
         self._sessions: dict[SessionKey, _Session] = {}
         self._locks: dict[SessionKey, asyncio.Lock] = {}
         self._lost: set[tuple[SessionKey, str]] = set()
@@ -135,6 +158,8 @@ class Servers:
 
     def tool(self, spec: ToolSpec) -> Tool:
         """The tool that calls a server's."""
+        if reads_resources(spec):
+            return resource_tool(self, spec)
 
         async def run(context: InsideContext, arguments: dict[str, Any]) -> str:
             return await self.call(spec, arguments, context)
@@ -170,20 +195,43 @@ class Servers:
         try:
             ask = _asker(name, tool.name, context)
             answer = await manager.handle(request, context.idempotency_key, context.progress, ask)
-        except ServerLost:
-            raise ToolFailed(LOST.format(server=name)) from None
+        except ServerLost as error:
+            raise ToolFailed(LOST.format(server=name, how=error.how)) from None
         except ServerFailed as error:
             raise ToolFailed(f"Server {name} refused the call: {error}") from None
         finally:
             session.calls -= 1
             session.used = time.monotonic()
         text = str(answer.text)
+        if name in manager.forgotten:
+            manager.forgotten.discard(name)
+            if server.config.stateful:
+                self._lost.add((key, name))
         if (key, name) in self._lost:
             self._lost.discard((key, name))
             text = f"{ANEW.format(server=name)}\n{text}"
         if answer.failed:
             raise ToolFailed(text)
         return text
+
+    async def prompt(
+        self, key: SessionKey, spec: AgentSpec, server: Server, name: str, said: Mapping[str, str]
+    ) -> list[Piece]:
+        """What a prompt of a server says; raises ServerFailed."""
+        manager = await self._manager(key, spec, [server])
+        request = GetPrompt(server_name=server.name, name=name, arguments=dict(said))
+        found: list[Piece] = await manager.handle(request)
+        return found
+
+    async def resource(
+        self, key: SessionKey, spec: AgentSpec, server: Server, uri: str
+    ) -> list[Piece]:
+        """What a resource of a server holds; raises ServerFailed."""
+        return await (await self._manager(key, spec, [server])).resource(server.name, uri)
+
+    async def resources(self, key: SessionKey, spec: AgentSpec, server: Server) -> "list[Listed]":
+        """What a server lists to be read; raises ServerFailed."""
+        return await (await self._manager(key, spec, [server])).resources(server.name)
 
     async def close(self) -> None:
         """End all servers; they are launched again where they are needed again."""
@@ -193,7 +241,12 @@ class Servers:
     async def _forget_idle(self) -> None:
         before = time.monotonic() - IDLE_SECONDS
         for key, known in list(self._sessions.items()):
-            if known.used < before and not known.calls:
+            if known.used >= before or known.calls:
+                continue
+            if await self._works(key):
+                # It waits for a person, say. What its servers remember it may still need.
+                known.used = time.monotonic()
+            elif self._sessions.get(key) is known and known.used < before and not known.calls:
                 del self._sessions[key]
                 self._locks.pop(key, None)
                 await known.manager.handle(Terminate())

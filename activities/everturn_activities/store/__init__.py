@@ -19,6 +19,7 @@ from everturn.context.window import Frame
 from everturn.events import Draft
 from everturn.executors import Delegation, ExecutorRules
 from everturn.folders import FolderKind
+from everturn.forks import ForkSession
 from everturn.hooks import Hook
 from everturn.mcp import Server
 from everturn.memory import USER
@@ -31,6 +32,7 @@ from everturn.messages import (
 )
 from everturn.session import (
     Approved,
+    AwaitHome,
     BeginTurn,
     Blocking,
     CheckInbox,
@@ -53,6 +55,8 @@ from everturn.session import (
     Stop,
     TurnHead,
 )
+from everturn.tasks import Output
+from everturn.trajectories import Trajectory
 from everturn.views import (
     AcceptedView,
     ApprovalView,
@@ -64,6 +68,7 @@ from everturn.views import (
     UsageBy,
     UsageRow,
 )
+from everturn.webhooks import Webhook
 from everturn_activities.gateways import Usage
 
 EVERY = 2**31 - 1
@@ -83,6 +88,19 @@ class SessionSettings:
     user: str = USER
     folder: FolderKind = "shared"
     own_dir: str | None = None
+    webhook: Webhook | None = None
+    """Who outside is told of it."""
+
+
+@dataclass(frozen=True)
+class ForkFolder:
+    """Where a fork works: in `working_dir`, or in one of its own in place of it."""
+
+    kind: FolderKind
+    working_dir: str
+    own_dir: str | None = None
+    home: str | None = None
+    """The home that has these, where they are another session's own or made of it."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +126,8 @@ class Wake:
     key: SessionKey
     host_workflow_id: str | None
     host_epoch: int
+    priority: int | None = None
+    """How urgent its turns are; None is a person's conversation."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +160,13 @@ class Assignment:
     """The folder in which it works in place of `working_dir`."""
     folder_due: bool = False
     """Whether that is still to be made."""
+    home: str = ""
+    """The home that has what it works in; empty where any worker comes to that."""
+    here: bool = True
+    """Whether whoever asks comes to that."""
+    output: Output | None = None
+    """What its answers must fit, whatever its agent says."""
+    priority: int | None = None
     served: Mapping[str, int] = field(default_factory=dict)
     """How many MCP servers each agent had that has begun a turn in the session."""
 
@@ -157,6 +184,36 @@ class Handed:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """The session that another was forked from, and behind which step: the last of its turn where
+    that is None."""
+
+    key: SessionKey
+    turn: int
+    step: int | None
+
+
+@dataclass(frozen=True)
+class ExecutorTurn:
+    """A turn of an executor, and the step `place` of the session above all for which it works;
+    0 where no turn has taken the task up yet."""
+
+    key: SessionKey
+    turn: int
+    place: tuple[int, int]
+    works: bool
+
+
+@dataclass(frozen=True)
+class Rewound:
+    """A session was taken back behind `step` of `turn`: so many `messages` are no longer sent."""
+
+    turn: int
+    step: int | None
+    messages: int
+
+
+@dataclass(frozen=True)
 class FollowUp:
     """What is to be done once a turn's end is committed: hand over the tasks `begun`, cancel
     the executors `left`, and wake whoever waits for the session's own outcome."""
@@ -165,6 +222,27 @@ class FollowUp:
     begun: Sequence[Handed] = ()
     left: Sequence[SessionKey] = ()
     wake: Wake | None = None
+
+
+@dataclass(frozen=True)
+class TaskCame:
+    """A task that was taken in, now or before, and whom to wake for it."""
+
+    id: str
+    wake: Wake | None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An attempt at telling somebody outside: `secret` names the one of `workspace` by which it
+    is signed."""
+
+    id: str
+    attempt: int
+    workspace: str
+    url: str
+    secret: str
+    body: str
 
 
 @dataclass(frozen=True)
@@ -239,6 +317,8 @@ class CallFailure:
     tries_max: int
     next_model: str | None = None
     stalled: bool = False
+    refused: bool = False
+    """Nobody can repair it by waiting."""
 
 
 @dataclass(frozen=True)
@@ -341,10 +421,12 @@ class ToolStarted:
 
 @dataclass(frozen=True)
 class ToolInterrupted:
-    """A `once` call whose earlier attempt began and left no result."""
+    """A `once` call whose earlier attempt began and left no result; `seconds` ago, by the
+    database's clock."""
 
     attempt: int
     call: StoredCall
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -357,6 +439,8 @@ class CompletedTool:
     duration_seconds: float
     whole: str | None = None
     """The result's whole text, where that is too long to be shown."""
+    blob: str | None = None
+    """The digest of that text, where it is kept outside of the store."""
 
 
 @dataclass(frozen=True)
@@ -366,10 +450,11 @@ class HookStarted:
 
 @dataclass(frozen=True)
 class HookInterrupted:
-    """An earlier execution began the hook and left no result."""
+    """An earlier execution began the hook and left no result; `seconds` ago, by the database's
+    clock."""
 
     worker: str
-    started_at: float
+    seconds: float
     attempt: int = 1
 
 
@@ -387,7 +472,8 @@ class HookEnd:
 class SessionFolder:
     """Where a session works: `own_dir`, of that kind, in place of `working_dir`, or there itself
     where it is None. `due`: it is still to be made. The files that turns since `restore_turn`
-    changed are still to be put back; 0 for none."""
+    changed are still to be put back; 0 for none. Only workers of `home` come to all that; where
+    it is None any does."""
 
     workspace: str
     working_dir: str
@@ -395,6 +481,8 @@ class SessionFolder:
     own_dir: str | None
     due: bool
     restore_turn: int = 0
+    restore_step: int = 0
+    home: str | None = None
 
 
 @dataclass(frozen=True)
@@ -405,7 +493,43 @@ class UnfinishedCall:
     task_token: bytes
 
 
+class Forks(Protocol):
+    """Sessions that begin with what another has said and done."""
+
+    async def fork(
+        self, origin: SessionKey, made: SessionKey, wanted: ForkSession, folder: ForkFolder
+    ) -> Wake | None:
+        """Make the session `made`, once; whom to wake. UsageError for a step that is not
+        finished, IdempotencyConflict where another session has that id."""
+        ...
+
+    async def origin(self, key: SessionKey) -> Origin | None:
+        """Where the session was forked from, None where from nowhere."""
+        ...
+
+    async def rewind(self, key: SessionKey, turn: int, step: int | None) -> Rewound:
+        """Take a session that rests back behind a step; its files are due to go back, too."""
+        ...
+
+    async def undo_rewind(self, key: SessionKey) -> Cut:
+        """Send again what the newest rewind left out; UsageError where there is none."""
+        ...
+
+    async def trajectory(self, key: SessionKey, turn: int | None) -> Trajectory:
+        """What the session did, or one turn of it; UsageError where there is none, or too much."""
+        ...
+
+    async def executor_turns(
+        self, key: SessionKey, since: tuple[int, int] = (0, 0)
+    ) -> list[ExecutorTurn]:
+        """What executors worked for the session's steps from `since` on, and theirs."""
+        ...
+
+
 class Store(Protocol):
+    @property
+    def forks(self) -> Forks: ...
+
     # Sessions and their inboxes.
     async def create_session(self, key: SessionKey, settings: SessionSettings) -> SessionView: ...
     async def session(self, key: SessionKey) -> SessionView: ...
@@ -692,15 +816,38 @@ class Store(Protocol):
 
     # Working folders.
     async def folder(self, key: SessionKey) -> SessionFolder: ...
-    async def folder_made(self, key: SessionKey, turn: int, epoch: int) -> None: ...
+    async def folder_made(
+        self, key: SessionKey, turn: int, epoch: int, told: str | None = None
+    ) -> None:
+        """The session's own folder is made; watchers are told what there is to say of it."""
+        ...
+
+    async def claim_folder(self, key: SessionKey, home: str, own_dir: str) -> SessionFolder:
+        """The session's own folder is to be made by that home, there; what stands afterwards:
+        who comes first says so."""
+        ...
+
+    async def home_away(self, request: AwaitHome, told: str) -> None:
+        """Tell, once a step, that nobody takes work where the session's files are."""
+        ...
+
+    async def note_record(self, key: SessionKey, turn: int, home: str) -> None:
+        """File checkpoints of the turn's calls are kept at that home."""
+        ...
+
+    async def record_homes(self, works: Sequence[tuple[SessionKey, int]]) -> frozenset[str]:
+        """The homes that have file checkpoints of these sessions, each from a turn on."""
+        ...
+
     async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
         """Record why the session's own folder cannot be made: the turn ends with that."""
         ...
 
     async def files_restored(
-        self, key: SessionKey, turn: int, epoch: int, told: str | None
+        self, key: SessionKey, turn: int, epoch: int | None, told: str | None
     ) -> None:
-        """The files of rolled-back turns are put back: tell what became of them, once."""
+        """The files of rolled-back turns are put back: tell what became of them, once. Without an
+        epoch it is no turn that did so."""
         ...
 
     async def release_folder(self, key: SessionKey) -> SessionFolder:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from everturn.budgets import UNITS, Amount, Budget, Scope, Unit, shown
 from everturn_activities.store import schema
 from everturn_activities.store.database import Tx
-from everturn_activities.store.statement import Statement, insert
+from everturn_activities.store.statement import Statement, insert, lock_table
 
 EXTRA = ("lost", "cut")
 """States of entries whose cost stands in no step."""
@@ -33,12 +33,10 @@ _a, _e, _s, _st, _c, _x, _v = (
 _KINDS = ("limit", "mark", "reserved", "spent")
 _COLUMNS = tuple(f"{kind}_{unit}" for kind in _KINDS for unit in UNITS)
 
-_OF_SESSION = Statement(
+_OF_SID = Statement(
     sa.select(_a)
-    .where(
-        _a.c.tenant == sa.bindparam("tenant"), sa.or_(_a.c.sid == 0, _a.c.sid == sa.bindparam("at"))
-    )
-    .order_by(_a.c.sid.desc(), _a.c.scope.desc())
+    .where(_a.c.tenant == sa.bindparam("tenant"), _a.c.sid == sa.bindparam("at"))
+    .order_by(_a.c.scope.desc())
     .with_for_update()
 )
 _BY_ID = Statement(sa.select(_a).where(_a.c.id == sa.bindparam("of_id")).with_for_update())
@@ -156,19 +154,27 @@ def day_of(time: float) -> str:
 
 
 def of_session(tx: Tx, tenant: str, sid: int) -> list[Account]:
-    """The accounts that a session draws from, locked, those of days at today."""
+    """The accounts that a session draws from, locked, those of days at today.
+
+    Locked from a session's upwards, and the tenant's last, so that nobody waits in a circle.
+    """
     today = day_of(tx.now)
-    rows = _OF_SESSION.all(tx.connection, {"tenant": tenant, "at": sid})
-    found = [from_row(row) for row in rows]
-    parent = next((account.parent for account in found if account.parent is not None), None)
+    own = _locked(tx, tenant, sid) if sid else []
+    above: list[Account] = []
+    parent = own[0].parent if own else None
     while parent is not None:
-        above = from_row(_BY_ID.one(tx.connection, {"of_id": parent}))
-        above.owner = _OWNER.one(tx.connection, {"of_sid": above.sid}).id
-        found.append(above)
-        parent = above.parent
+        higher = from_row(_BY_ID.one(tx.connection, {"of_id": parent}))
+        higher.owner = _OWNER.one(tx.connection, {"of_sid": higher.sid}).id
+        above.append(higher)
+        parent = higher.parent
+    found = [*own, *_locked(tx, tenant, 0), *above]
     for account in found:
         account.begin_day(today)
     return found
+
+
+def _locked(tx: Tx, tenant: str, sid: int) -> list[Account]:
+    return [from_row(row) for row in _OF_SID.all(tx.connection, {"tenant": tenant, "at": sid})]
 
 
 def open_below(tx: Tx, tenant: str, parent_sid: int, sid: int) -> None:
@@ -222,7 +228,9 @@ def put(tx: Tx, tenant: str, sid: int, scope: Scope, budget: Budget) -> Account:
 def _opened(tx: Tx, tenant: str, sid: int, scope: Scope, parent: int | None = None) -> Account:
     """A new account with what was spent and is reserved so far; its sessions know of it."""
     if sid == 0:
-        # First, so that every session is locked and none spends while we count.
+        # First, so that every session is locked and none spends, or begins, while we count.
+        lock_table(tx.connection, _s)
+        lock_table(tx.connection, _v)
         _MARK_SESSIONS.run(tx.connection, {"of_tenant": tenant})
     today = day_of(tx.now) if scope == "day" else ""
     since = tx.now // 86_400 * 86_400 if scope == "day" else 0.0

@@ -19,6 +19,7 @@ from everturn_activities.store.statement import Statement, insert
 from everturn_activities.toolbox import wrong_arguments
 
 _q = schema.approvals
+_keepers = schema.sessions.alias()
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _OF_STEP = Statement(
     sa.select(_q)
@@ -231,7 +232,7 @@ def denied_in(connection: sa.Connection, sid: int, turn: int, step: int) -> bool
 
 
 def open_of(connection: sa.Connection, tenant: str, session: str | None) -> list[ApprovalView]:
-    """The open questions of a session, or of all the tenant's."""
+    """The open questions of a session, of a swarm's items, or of all the tenant's."""
     query = (
         sa.select(_q, schema.sessions.c.id)
         .join(schema.sessions, schema.sessions.c.sid == _q.c.sid)
@@ -239,7 +240,13 @@ def open_of(connection: sa.Connection, tenant: str, session: str | None) -> list
         .order_by(_q.c.created_at.desc(), _q.c.n.desc())
     )
     if session is not None:
-        query = query.where(schema.sessions.c.id == session)
+        of_items = (
+            schema.sessions.c.swarm_sid
+            == sa.select(_keepers.c.sid)
+            .where(_keepers.c.tenant == tenant, _keepers.c.id == session)
+            .scalar_subquery()
+        )
+        query = query.where(sa.or_(schema.sessions.c.id == session, of_items))
     return [
         ApprovalView(
             session=row.id,

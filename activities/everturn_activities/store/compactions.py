@@ -75,6 +75,8 @@ def begin(
             return Compacted(0)
     else:
         plan = Plan(**json.loads(row.plan))
+        if journal.is_own(row, caller):
+            return CompactionStarted(row.attempt, plan)
         if row.state == "started":
             journal.lose(session, row, meter)
         if row.attempt - row.failures >= ATTEMPTS_MAX:
@@ -128,6 +130,9 @@ def complete(
     The step that waits for it reads the new context, if it had been prepared.
     """
     session = _locked(tx, request)
+    over = journal.over(session, request.turn, "compaction", request.ordinal, attempt)
+    if over is not None and over.state == "done":
+        return Compacted(json.loads(over.reply)["cut"])
     row = journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
     plan = Plan(**json.loads(row.plan))
     before = session.message_tokens
@@ -178,6 +183,9 @@ def fail(
 ) -> bool:
     """Keep why an attempt failed; True where the compaction is given up."""
     session = _locked(tx, request)
+    over = journal.over(session, request.turn, "compaction", request.ordinal, attempt)
+    if over is not None and (over.state, over.error) == ("failed", reason):
+        return over.ended_at is not None
     row = journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
     failures = row.failures + 1
     if usage.input_tokens or usage.output_tokens:
@@ -195,6 +203,8 @@ def fail(
 def cancel(tx: Tx, request: Compact, attempt: int, meter: Meter) -> None:
     """End a compaction whose turn was cancelled: it counts as no failure."""
     session = _locked(tx, request)
+    if journal.over(session, request.turn, "compaction", request.ordinal, attempt) is not None:
+        return
     row = journal.fence(session, request.turn, "compaction", request.ordinal, attempt)
     journal.lose(session, row, meter)
     _end(session, request, "The turn was cancelled.", Usage(), None)
@@ -211,6 +221,8 @@ def ask(tx: Tx, key: SessionKey) -> None:
 def undo(tx: Tx, key: SessionKey) -> Cut:
     """Send again what the newest compaction has left out; raises UsageError without one."""
     session = LockedSession(tx, key)
+    if (done := cuts.undone_before(session)) is not None:
+        return done
     undone = cuts.undo(session)
     if undone is None:
         raise UsageError(f"Session {key.session!r} has no compaction that could be undone.")

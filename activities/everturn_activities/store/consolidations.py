@@ -64,9 +64,11 @@ def begin(
     if memory is None or (memory.due_sid, memory.due_turn) != (session.sid, due.turn):
         return None
     row = journal.call(session, due.turn, "memory", due.memory)
+    facts = oldest([Told(fact.n, fact.text, fact.tokens) for fact in memory.in_force()])
+    if journal.is_own(row, caller):
+        return ConsolidationStarted(row.attempt, facts)
     if row is not None and row.state == "started":
         journal.lose(session, row, meter)
-    facts = oldest([Told(fact.n, fact.text, fact.tokens) for fact in memory.in_force()])
     if memory.tokens <= tokens_max or len(facts) < 2:
         _settle(memory)
         return None
@@ -101,7 +103,10 @@ def complete(
 
     A change that stands for a fact which was forgotten meanwhile is left out.
     """
-    session, memory, row = _fenced(tx, due, attempt)
+    session, memory, row = _attempted(tx, due, attempt)
+    if row.state == "done":
+        return memory.facts
+    _demand_started(row, due, attempt)
     facts, tokens = memory.facts, memory.tokens
     standing = {fact.n: fact for fact in memory.in_force()}
     for change in changes:
@@ -157,7 +162,10 @@ def fail(
     cost_usd: float | None,
 ) -> bool:
     """Keep why an attempt failed; True where the consolidation is given up, and the facts stay."""
-    session, memory, row = _fenced(tx, due, attempt)
+    session, memory, row = _attempted(tx, due, attempt)
+    if (row.state, row.error) == ("failed", reason):
+        return row.ended_at is not None
+    _demand_started(row, due, attempt)
     failures = row.failures + 1
     if usage.input_tokens or usage.output_tokens:
         ledger.settle(session, journal.metered(row), usage, cost_usd)
@@ -169,14 +177,26 @@ def fail(
     return bool(failures >= attempts_max)
 
 
-def _fenced(tx: Tx, due: Due, attempt: int) -> tuple[LockedSession, LockedMemory, Any]:
-    """The call's row, and what it changes, if `attempt` is the one under way; else Fenced."""
+def _attempted(tx: Tx, due: Due, attempt: int) -> tuple[LockedSession, LockedMemory, Any]:
+    """The call's row, and what it changes, if `attempt` is its newest; else Fenced.
+
+    It may be over: its end was committed, and nobody heard of that.
+    """
     session = LockedSession(tx, due.key)
     memory = memories.by_id(tx, due.memory)
     row = journal.call(session, due.turn, "memory", due.memory)
-    if memory is None or row is None or row.attempt != attempt or row.state != "started":
-        raise Fenced(f"Attempt {attempt} of the consolidation of memory {due.memory} is over.")
+    if memory is None or row is None or row.attempt != attempt:
+        raise _fenced(due, attempt)
     return session, memory, row
+
+
+def _demand_started(row: Any, due: Due, attempt: int) -> None:
+    if row.state != "started":
+        raise _fenced(due, attempt)
+
+
+def _fenced(due: Due, attempt: int) -> Fenced:
+    return Fenced(f"Attempt {attempt} of the consolidation of memory {due.memory} is over.")
 
 
 def _give_up(

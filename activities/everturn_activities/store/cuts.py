@@ -33,7 +33,12 @@ _IN_FORCE = Statement(
 _UNDO = Statement(
     sa.update(_cuts)
     .where(_cuts.c.sid == _sid, _cuts.c.n == sa.bindparam("of_cut"))
-    .values(undone_n=sa.bindparam("undone_n"), undone_at=sa.bindparam("undone_at"))
+    .values({name: sa.bindparam(name) for name in ("undone_n", "undone_at", "nonce")})
+)
+_OWN = Statement(
+    sa.select(_cuts)
+    .where(_cuts.c.sid == _sid, _cuts.c.nonce == sa.bindparam("of_nonce"))
+    .order_by(_cuts.c.n.desc())
 )
 _SUMS = Statement(
     sa.select(
@@ -85,11 +90,11 @@ def cut(
 ) -> int:
     """Leave the messages `first` to `last` out from now on; returns the cut's number.
 
-    A rollback undoes the summaries that tell of its messages.
+    A rollback, and a rewind, undo the summaries that tell of their messages.
     """
     now_in_force = in_force(session.tx.connection, session.sid, session.cut_n)
     session.cut_n += 1
-    if kind == "rollback":
+    if kind != "compaction":
         for other in now_in_force:
             if other.kind == "compaction" and other.first <= last and other.last >= first:
                 _mark_undone(session, other.n)
@@ -105,6 +110,7 @@ def cut(
             "body": body,
             "tokens": tokens,
             "created_at": session.tx.now,
+            "nonce": session.tx.nonce,
         },
     )
     count_again(session)
@@ -127,10 +133,28 @@ def in_force(connection: sa.Connection, sid: int, n: int) -> list[Cut]:
     """The cuts that were in force when `cut_n` was `n`, in the order of their numbers."""
     if n == 0:
         return []
-    return [
-        Cut(row.n, row.kind, row.first, row.last, row.body, row.tokens)
-        for row in _IN_FORCE.all(connection, {"of_sid": sid, "of_n": n})
-    ]
+    return [_of(row) for row in _IN_FORCE.all(connection, {"of_sid": sid, "of_n": n})]
+
+
+def made_before(session: LockedSession) -> Cut | None:
+    """The cut that this very change made, in a run whose COMMIT was not heard of."""
+    return next((_of(row) for row in _own(session) if row.undone_n is None), None)
+
+
+def undone_before(session: LockedSession) -> Cut | None:
+    """The cut that this very change took back, in a run whose COMMIT was not heard of."""
+    return next((_of(row) for row in _own(session) if row.undone_n is not None), None)
+
+
+def _own(session: LockedSession) -> Sequence[Any]:
+    if session.cut_n == 0:
+        return ()
+    at = {"of_sid": session.sid, "of_nonce": session.tx.nonce}
+    return _OWN.all(session.tx.connection, at)
+
+
+def _of(row: Any) -> Cut:
+    return Cut(row.n, row.kind, row.first, row.last, row.body, row.tokens)
 
 
 def sent(connection: sa.Connection, sid: int, extent: Extent, after: int) -> Sequence[Any]:
@@ -165,6 +189,7 @@ def _mark_undone(session: LockedSession, n: int) -> None:
             "of_cut": n,
             "undone_n": session.cut_n,
             "undone_at": session.tx.now,
+            "nonce": session.tx.nonce,
         },
     )
 

@@ -6,6 +6,7 @@ the database asks for it, so they hold no state of their own.
 
 import asyncio
 import queue
+import secrets
 import sqlite3
 import threading
 import time
@@ -32,6 +33,10 @@ BUSY_TIMEOUT_SECONDS = 10.0
 READERS = 2
 
 
+def new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
 @dataclass
 class Tx:
     """A transaction under way: its connection, its time, and whom to tell after COMMIT."""
@@ -39,6 +44,13 @@ class Tx:
     connection: sa.Connection
     now: float
     told: set[SessionKey] = field(default_factory=set)
+    nonce: str = field(default_factory=new_nonce)
+    """The same each time that one change is run: what it finds under it, it has written itself,
+    in a run whose COMMIT was not heard of."""
+
+
+class StaleError(Exception):
+    """What a transaction had read was changed meanwhile by another: it is to be run again."""
 
 
 class Database(Protocol):

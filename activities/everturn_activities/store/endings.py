@@ -21,16 +21,19 @@ from everturn_activities.store import (
     inbox,
     ledger,
     memories,
+    replays,
     schema,
     side_journal,
     stops,
+    swarm_items,
+    tasks,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Terms
 from everturn_activities.store.statement import Statement
 from everturn_activities.store.steps import LAST_STEP, STEP, STOP, append_results
-from everturn_activities.store.turns import SPEC, TURN, UNUSABLE_SETTINGS
+from everturn_activities.store.turns import ADOPTIONS_MAX, SPEC, TURN, UNUSABLE_SETTINGS
 
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _turn: sa.BindParameter[int] = sa.bindparam("of_turn")
@@ -57,6 +60,12 @@ _END = Statement(
 )
 _ERROR = Statement(
     sa.select(_steps.c.error)
+    .where(_steps.c.sid == _sid, _steps.c.turn == _turn)
+    .order_by(_steps.c.step.desc())
+    .limit(1)
+)
+_REFUSED = Statement(
+    sa.select(_steps.c.refused)
     .where(_steps.c.sid == _sid, _steps.c.turn == _turn)
     .order_by(_steps.c.step.desc())
     .limit(1)
@@ -97,19 +106,32 @@ def finish(tx: Tx, request: FinishTurn, terms: Terms) -> FollowUp:
     """Record the outcome once; decide anew, at each execution, whether the run goes on."""
     session = LockedSession(tx, SessionKey(request.tenant, request.session))
     turn = TURN.one(tx.connection, {"of_sid": session.sid, "of_turn": request.turn})
-    wake = None
-    if turn.outcome is None:
+    outcome = turn.outcome
+    wake = report = None
+    if outcome is None:
         session.demand_host(request.turn, request.epoch)
         report = _record_outcome(session, request, turn.spec_hash, terms)
+        outcome = report.outcome
         if session.parent_sid is not None:
             wake = executors.reported(session, request.turn, report, terms.meter)
+        if session.task is not None:
+            passing = _is_passing(session, request, turn.adoptions)
+            tasks.reported(session, request.turn, report, passing)
     elif session.host_epoch > request.epoch and session.open_turn is not None:
         raise StaleHost(f"Session {request.session} went on to turn {session.open_turn}.")
-    left = executors.left(session, request.turn)
+    left = executors.left(session, request.turn, outcome)
     begun = executors.begin_next(session)
     if session.parent_sid is not None:
         begun += executors.begin_next(session.parent)
     more = inbox.let_go(session, request.workflow_id, request.run_id)
+    if session.swarm_sid is not None:
+        # What a person said meanwhile to an item's session belongs to its work.
+        beside = (
+            swarm_items.left_beside(session)
+            if report is None
+            else swarm_items.settle(session, report, last=not more)
+        )
+        left += [] if beside is None else [beside]
     session.save()
     return FollowUp(Finished(more=more), begun, left, wake)
 
@@ -123,6 +145,8 @@ def _record_outcome(
     # A turn that ends where it was resumed leaves the calls of its last step unanswered.
     append_results(session, request.turn, LAST_STEP.scalar(connection, at) or 0)
     outcome, reason = stops.outcome_of(session, request)
+    if session.task is not None and outcome == "cancelled":
+        reason = tasks.why_stopped(session, request.turn) or reason
     reason = reason or _ERROR.scalar(connection, at)
     if reason == UNUSABLE_SETTINGS:
         spec = AgentSpec.model_validate_json(SPEC.scalar(connection, {"of_hash": spec_hash}))
@@ -148,16 +172,21 @@ def _record_outcome(
         stops.roll_back(session, request.turn)
         text = ""
     session.open_turn = None
+    if session.replays:
+        replays.go_on(session, outcome)
     approvals.close(session)
     if session.budgeted:
         asks.close(session)
     inputs, outputs, cost, ended, priced, begun = _USAGE.one(
         connection, {"of_sid": session.sid, "of_turn": request.turn}
     )
-    side_journal.close(session, request.turn, terms.meter)
     worked = terms.spec(connection)
+    # Sessions above are locked before memories, and these before accounts.
+    session.lock_above()
     memories.mark_due(session, request.turn, worked)
-    if worked.agent.hooks.turn_end:
+    side_journal.close(session, request.turn, terms.meter)
+    # What a turn that is worked again did has been told before.
+    if worked.agent.hooks.turn_end and not session.replays:
         hook_runs.mark_due(session, request.turn, worked.agent.hooks.turn_end)
     side = side_journal.paid(connection, session.sid, request.turn)
     if begun is not None:
@@ -188,6 +217,17 @@ def _record_outcome(
     return ExecutorReport(
         outcome=outcome, reason=reason, text=text, steps=request.step, cost_usd=cost_usd
     )
+
+
+def _is_passing(session: LockedSession, request: FinishTurn, adoptions: int) -> bool:
+    """Whether time may repair what ended the turn: a provider that is away, workers that are
+    lost, and no answer of a provider's or of a model's."""
+    if request.passing or adoptions > ADOPTIONS_MAX:
+        return True
+    if request.outcome != "model_failed" or request.reason is not None:
+        return False
+    at = {"of_sid": session.sid, "of_turn": request.turn}
+    return not _REFUSED.scalar(session.tx.connection, at)
 
 
 def _final_text(session: LockedSession, turn: int, step: int) -> str:

@@ -80,6 +80,11 @@ _TAIL = Statement(
     .order_by(_m.c.position.desc())
     .limit(sa.bindparam("most"))
 )
+_OUTCOME = Statement(
+    sa.select(schema.turns.c.outcome).where(
+        schema.turns.c.sid == _sid, schema.turns.c.turn == sa.bindparam("of_turn")
+    )
+)
 _SESSION = Statement(
     sa.select(_s).where(_s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id"))
 )
@@ -188,12 +193,12 @@ def begin_next(session: LockedSession) -> list[Handed]:
     return handed
 
 
-def left(session: LockedSession, turn: int) -> list[SessionKey]:
-    """The executors that a turn which is over waited for: they are to be cancelled. Its tasks
-    that had no place yet are dropped."""
+def left(session: LockedSession, turn: int, outcome: str) -> list[SessionKey]:
+    """The executors that a turn which is over waited for, and all of one that was rolled back:
+    they are to be cancelled. Its tasks that had no place yet are dropped."""
     found = []
     for row in _UNDONE.all(session.tx.connection, {"of_sid": session.sid}):
-        if row.background or row.turn != turn:
+        if row.turn != turn or (row.background and outcome != "rolled_back"):
             continue
         if row.state == "waits":
             ended = {"state": "dropped", "outcome": "cancelled", "ended_at": session.tx.now}
@@ -218,7 +223,7 @@ def _write(session: LockedSession, turn: int, step: int, width: int, task: Deleg
             "step": step,
             "idx": task.index,
             "child": task.executor,
-            "sender_id": f"delegate:{turn}.{step}.{task.index}",
+            "sender_id": f"delegate/{turn}.{step}.{task.index}",
             "body": task.model_dump_json(),
             "background": int(task.background),
             "width": width,
@@ -245,8 +250,10 @@ def _create(tx: Tx, parent: Any, key: SessionKey, task: Delegation) -> None:
         "model": task.model,
         "workspace": parent.workspace,
         "working_dir": parent.own_dir or parent.working_dir,
+        "home": parent.home,
         "user": parent.user,
         "parent_sid": parent.sid,
+        "priority": parent.priority,
         "rules": task.rules.model_dump_json(),
     }
     tx.connection.execute(sa.insert(_s), values)
@@ -276,6 +283,10 @@ def _refuse(tx: Tx, handed: Handed) -> Wake | None:
 
 def _report(parent: LockedSession, row: Any, report: ExecutorReport, meter: Meter) -> Wake | None:
     late = not row.background and parent.open_turn != row.turn
+    if row.background:
+        # What a turn did that was rolled back is nobody's to hear of.
+        at = {"of_sid": row.sid, "of_turn": row.turn}
+        late = _OUTCOME.scalar(parent.tx.connection, at) == "rolled_back"
     parent.tell(_finished(row, report, late))
     if late:
         return None
@@ -283,7 +294,7 @@ def _report(parent: LockedSession, row: Any, report: ExecutorReport, meter: Mete
     text = capped(whole, REPORT_BYTES)
     if row.background:
         inbound = Inbound(
-            id=f"executor:{row.child}:{row.sender_id}",
+            id=f"executor/{row.child}/{row.sender_id}",
             kind="message",
             message=user_text(text),
             mode="steer",

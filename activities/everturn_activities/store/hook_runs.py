@@ -14,7 +14,7 @@ from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.statement import Statement, insert
 
-_runs = schema.hook_runs
+_runs, _s = schema.hook_runs, schema.sessions
 _sid: sa.BindParameter[int] = sa.bindparam("of_sid")
 _one = sa.and_(
     _runs.c.sid == _sid,
@@ -47,8 +47,8 @@ _END = Statement(
     )
 )
 _DUE = Statement(
-    sa.select(schema.sessions.c.tenant, schema.sessions.c.id, _runs.c.turn)
-    .join(schema.sessions, schema.sessions.c.sid == _runs.c.sid)
+    sa.select(_s.c.tenant, _s.c.id, _s.c.home, _runs.c.turn)
+    .join(_s, _s.c.sid == _runs.c.sid)
     .where(_runs.c.due_at <= sa.bindparam("upto"))
     .distinct()
     .limit(sa.bindparam("most"))
@@ -87,7 +87,7 @@ def mark_due(session: LockedSession, turn: int, hooks: Sequence[Hook]) -> None:
 def due(connection: sa.Connection, upto: float, limit: int) -> list[EndHooks]:
     """Turns whose last hooks are to be begun."""
     rows = _DUE.all(connection, {"upto": upto, "most": limit})
-    return [EndHooks(row.tenant, row.id, row.turn) for row in rows]
+    return [EndHooks(row.tenant, row.id, row.turn, row.home or "") for row in rows]
 
 
 def begun(tx: Tx, request: EndHooks) -> None:
@@ -143,7 +143,7 @@ def begin(
     elif row.attempt == after_attempt:
         _AGAIN.run(tx.connection, {**at, **begun, "attempt": row.attempt + 1})
     else:
-        return HookInterrupted(row.worker, row.started_at, row.attempt)
+        return HookInterrupted(row.worker, session.tx.now - row.started_at, row.attempt)
     return HookStarted()
 
 

@@ -12,7 +12,13 @@ import sqlalchemy as sa
 from everturn.agents import AgentSpec
 from everturn.errors import IdempotencyConflict, UsageError
 from everturn.events import Draft
-from everturn.messages import SkillInvocation, Text, UserMessage
+from everturn.messages import (
+    PromptInvocation,
+    ResourceMention,
+    SkillInvocation,
+    Text,
+    UserMessage,
+)
 from everturn.session import BeginTurn, InboxHead, SessionKey
 from everturn.views import AcceptedView
 from everturn_activities.store import (
@@ -70,6 +76,11 @@ def accept(tx: Tx, key: SessionKey, inbound: Inbound, tokens: int) -> Accepted:
     here. Raises IdempotencyConflict when the id was used for another content.
     """
     session = LockedSession(tx, key)
+    if session.swarm_sid == session.sid and inbound.kind != "budget":
+        raise UsageError(
+            f"{key.session!r} is a swarm, which nobody speaks with; name the session of one of its"
+            f" items, such as {key.session}:1, or use 'everturn swarm'."
+        )
     accepted = put(session, inbound, tokens)
     if not accepted.view.duplicate:
         session.save()
@@ -104,6 +115,7 @@ def put(session: LockedSession, inbound: Inbound, tokens: int) -> Accepted:
         "model": inbound.model,
         "target": inbound.target,
         "tokens": tokens,
+        "renders": int(inbound.message is not None and inbound.message.is_due),
         "state": "waiting",
         "turn": None,
         "created_at": tx.now,
@@ -193,14 +205,15 @@ def next_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     They name the same agent and model as the first that stopped a turn, else as the first.
     What stopped a turn overtakes messages for other agents; what was accepted after it
-    does not.
+    does not. A message that a server is asked for has a turn of its own, which ends where it is not
+    to be had.
     """
     if not rows:
         return []
     lead = next((row for row in rows if row["target"] is not None), rows[0])
     taken, overtaken = [], False
     for row in rows:
-        alike = (row["agent"], row["model"]) == (lead["agent"], lead["model"])
+        alike = row is lead or _joins(row, lead)
         if row["position"] > lead["position"] and (overtaken or not alike):
             break
         if alike:
@@ -208,6 +221,11 @@ def next_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             overtaken = True
     return taken
+
+
+def _joins(row: dict[str, Any], lead: dict[str, Any]) -> bool:
+    alike = (row["agent"], row["model"]) == (lead["agent"], lead["model"])
+    return alike and not (row["renders"] or lead["renders"])
 
 
 def waiting(session: LockedSession) -> list[dict[str, Any]]:
@@ -220,6 +238,19 @@ def settle(session: LockedSession, row: dict[str, Any], state: str, turn: int | 
     _SETTLE.run(
         session.tx.connection,
         {"of_sid": session.sid, "of_position": row["position"], "state": state, "turn": turn},
+    )
+
+
+def withdraw(session: LockedSession, row: dict[str, Any]) -> None:
+    """Take back a message that no turn has taken yet: none will."""
+    settle(session, row, "rolled_back", None)
+    message = UserMessage.model_validate_json(row["body"])
+    session.tell(
+        Draft(
+            id=f"message/{row['sender_id']}/rolled_back",
+            type="message_rolled_back",
+            body={"message_id": row["sender_id"], "text": preview(message)},
+        )
     )
 
 
@@ -298,7 +329,7 @@ def let_go(session: LockedSession, workflow_id: str, run_id: str) -> bool:
 
 
 def wake_of(session: LockedSession) -> Wake:
-    return Wake(session.key, session.host_workflow_id, session.host_epoch)
+    return Wake(session.key, session.host_workflow_id, session.host_epoch, session.priority)
 
 
 def _view(row: dict[str, Any], duplicate: bool) -> AcceptedView:
@@ -352,8 +383,9 @@ def _digest(inbound: Inbound) -> str:
     if inbound.message is not None:
         # As it was written: a skill may have changed when the same message is sent again.
         parts = [
-            Text(text=part.said) if isinstance(part, SkillInvocation) else part
+            Text(text=part.said) if isinstance(part, SkillInvocation | PromptInvocation) else part
             for part in inbound.message.parts
+            if not isinstance(part, ResourceMention)
         ]
         body = inbound.message.model_copy(update={"parts": tuple(parts)}).model_dump_json()
     if inbound.budget is not None:

@@ -8,7 +8,7 @@ from everturn.errors import UsageError
 from everturn_activities.knowledge import Base
 from everturn_activities.store import schema
 from everturn_activities.store.database import Database, Tx
-from everturn_activities.store.statement import Statement
+from everturn_activities.store.statement import Statement, lock_table
 
 BASES_MAX = 50
 
@@ -31,6 +31,7 @@ class SqlKnowledgeBases:
         """The base of that name, new or as it is; UsageError where it is of another folder."""
 
         def change(tx: Tx) -> Base:
+            lock_table(tx.connection, _b)
             known = _all(tx.connection, tenant, workspace)
             for base in known:
                 if base.name == name and str(base.folder) != folder:
@@ -59,11 +60,16 @@ class SqlKnowledgeBases:
     async def remove(self, tenant: str, workspace: str, name: str) -> Base:
         """The base that was removed; UsageError where there is none of that name."""
 
+        removed: list[Base] = []
+
         def change(tx: Tx) -> Base:
             for base in _all(tx.connection, tenant, workspace):
                 if base.name == name:
                     tx.connection.execute(sa.delete(_b).where(_b.c.id == base.id))
+                    removed.append(base)
                     return base
+            if removed:
+                return removed[-1]  # The answer to the COMMIT was lost.
             raise UsageError(f"The workspace {workspace} has no knowledge {name[:100]!r}.")
 
         return await self._database.write(change)

@@ -101,7 +101,7 @@ def reserve(
 
 def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocked | None:
     """Reserve `wanted` for a call, from every account; or why that cannot be."""
-    mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
+    mine = _accounts(session)
     wanted = _timed(session, mine, wanted)
     if (blocked := _blocked(session, call.turn, mine, call.model, wanted)) is not None:
         return blocked
@@ -112,7 +112,7 @@ def reserve_call(session: LockedSession, call: "Call", wanted: Amount) -> Blocke
 def reserve_if_free(session: LockedSession, call: "Call", wanted: Amount) -> bool:
     """Reserve `wanted` for a call that nobody waits for, unless any account is in the way:
     it is no reason to ask a person."""
-    mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
+    mine = _accounts(session)
     for account in mine:
         for unit in UNITS:
             unpriced = unit == "usd" and wanted.usd is None and account.limit[unit] is not None
@@ -120,6 +120,11 @@ def reserve_if_free(session: LockedSession, call: "Call", wanted: Amount) -> boo
                 return False
     _open_entry(session, call, mine, wanted)
     return True
+
+
+def _accounts(session: LockedSession) -> list[Account]:
+    session.lock_above()
+    return accounts.of_session(session.tx, session.key.tenant, session.sid)
 
 
 def _timed(session: LockedSession, mine: list[Account], wanted: Amount) -> Amount:
@@ -140,9 +145,12 @@ def _timed(session: LockedSession, mine: list[Account], wanted: Amount) -> Amoun
 
 
 def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wanted: Amount) -> None:
+    today = day_of(session.tx.now)
     for account in mine:
-        _add(account.reserved, wanted)
-        accounts.save(session.tx, account)
+        # Another may have begun the next day while we waited for its row.
+        if account.covers(today):
+            _add(account.reserved, wanted)
+            accounts.save(session.tx, account)
     _INSERT.run(
         session.tx.connection,
         {
@@ -163,7 +171,7 @@ def _open_entry(session: LockedSession, call: "Call", mine: list[Account], wante
 
 def check(session: LockedSession, context: ContextHead, model: str, terms: Terms) -> Blocked | None:
     """As `reserve`, and reserve nothing: for a call that another activity begins."""
-    mine = accounts.of_session(session.tx, session.key.tenant, session.sid)
+    mine = _accounts(session)
     wanted = _timed(session, mine, terms.most(session.tx.connection, model, context.tokens))
     return _blocked(session, context.turn, mine, model, wanted)
 
@@ -230,7 +238,7 @@ def spend_tools(session: LockedSession, turn: int, step: int, seconds: float) ->
         closing = {name: getattr(known, name) for name in _CLOSING}
         closing["milliseconds"] += taken
         _CLOSE.run(session.tx.connection, {**at, **closing})
-    for account in accounts.of_session(session.tx, session.key.tenant, session.sid):
+    for account in _accounts(session):
         _add(account.spent, Amount(seconds=taken))
         accounts.save(session.tx, account)
 
@@ -315,7 +323,7 @@ def _close(
         return
     day = day_of(row.started_at) if known is None else known.day
     spent = Amount(usd, usage.input_tokens + usage.output_tokens, steps, took)
-    for account in accounts.of_session(session.tx, session.key.tenant, session.sid):
+    for account in _accounts(session):
         if not account.covers(day):
             continue
         if known is not None:

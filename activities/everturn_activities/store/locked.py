@@ -5,6 +5,7 @@ numbers and the host all stand in this row and change only under its lock.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,7 +15,7 @@ from everturn.errors import Fenced, StaleHost, UnknownSession
 from everturn.events import COARSE, Draft
 from everturn.messages import AssistantMessage, ToolMessage, UserMessage
 from everturn.session import SessionKey
-from everturn_activities.store import schema
+from everturn_activities.store import outbox, schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.statement import Statement, insert
 
@@ -31,6 +32,17 @@ _LOCK = Statement(
 )
 _LOCK_SID = Statement(
     sa.select(_sessions).where(_sessions.c.sid == sa.bindparam("of_sid")).with_for_update()
+)
+_LOCK_ABOVE = Statement(
+    sa.select(_sessions.c.parent_sid)
+    .where(_sessions.c.sid == sa.bindparam("of_sid"))
+    .with_for_update()
+)
+_TOLD = Statement(
+    sa.select(schema.events.c.event_id).where(
+        schema.events.c.sid == sa.bindparam("of_sid"),
+        schema.events.c.event_id == sa.bindparam("of_event"),
+    )
 )
 _COUNTERS = (
     "turn",
@@ -56,9 +68,11 @@ _COUNTERS = (
     "budgeted",
     "folder_due",
     "restore_turn",
+    "restore_step",
     "title",
     "useful",
     "served",
+    "renders_due",
 )
 _SAVE = Statement(
     sa.update(_sessions)
@@ -93,9 +107,11 @@ class LockedSession:
     budgeted: int
     folder_due: int
     restore_turn: int
+    restore_step: int
     title: str
     useful: str | None
     served: str | None
+    renders_due: int
 
     def __init__(self, tx: Tx, key: SessionKey) -> None:
         """Lock the session of `key`; raises UnknownSession."""
@@ -109,6 +125,12 @@ class LockedSession:
         self.tx = tx
         self.sid: int = found.sid
         self.parent_sid: int | None = found.parent_sid
+        self.swarm_sid: int | None = found.swarm_sid
+        self.replays = bool(found.replays)
+        self.task: int | None = found.task
+        self.priority: int | None = found.priority
+        self.home: str = found.home or ""
+        self._webhook: str | None = found.webhook
         for name in _COUNTERS:
             setattr(self, name, getattr(found, name))
         self._events: list[dict[str, Any]] = []
@@ -125,6 +147,13 @@ class LockedSession:
             row = _LOCK_SID.one(self.tx.connection, {"of_sid": self.parent_sid})
             self._parent._take(self.tx, row)
         return self._parent
+
+    def lock_above(self) -> None:
+        """Lock the sessions that this one works for, before anything that they lock after
+        themselves: their watchers are told of what follows."""
+        above = self.parent_sid
+        while above is not None:
+            above = _LOCK_ABOVE.scalar(self.tx.connection, {"of_sid": above})
 
     def demand_host(self, turn: int, epoch: int) -> None:
         """Raise StaleHost unless `epoch` hosts this session and `turn` is open."""
@@ -159,6 +188,13 @@ class LockedSession:
         )
         if self.parent_sid is not None and draft.type in COARSE:
             self._tell_parent(draft)
+
+    def tell_once(self, drafts: Sequence[Draft]) -> None:
+        """Tell those of `drafts` that are not in the log: a write that failed may be there."""
+        for draft in drafts:
+            at = {"of_sid": self.sid, "of_event": draft.id}
+            if _TOLD.first(self.tx.connection, at) is None:
+                self.tell(draft)
 
     def _tell_parent(self, draft: Draft) -> None:
         body = draft.body
@@ -218,6 +254,8 @@ class LockedSession:
         connection = self.tx.connection
         if self._events:
             _INSERT_EVENT.run(connection, *self._events)
+            if self._webhook is not None:
+                outbox.put(connection, self, self._webhook, self._events)
             self.tx.told.add(self.key)
         self.write_messages()
         values = {name: getattr(self, name) for name in _COUNTERS}

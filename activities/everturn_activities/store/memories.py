@@ -18,7 +18,7 @@ from everturn.views import FactView
 from everturn_activities.store import schema
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
-from everturn_activities.store.statement import Statement, insert
+from everturn_activities.store.statement import Statement, insert, without_nul
 
 _m, _f = schema.memories, schema.facts
 _memory: sa.BindParameter[int] = sa.bindparam("of_memory")
@@ -88,6 +88,8 @@ _ABOVE = Statement(
 _MARK_DUE = Statement(
     sa.update(_m)
     .where(_m.c.id == _memory, _m.c.due_at.is_(None))
+    # Again, for one that was consolidated while its row was waited for.
+    .where(_m.c.tokens > sa.bindparam("above"), _m.c.tokens > _m.c.quiet_tokens)
     .values({name: sa.bindparam(name) for name in ("due_at", "due_sid", "due_turn")})
 )
 _DUE = Statement(
@@ -175,7 +177,7 @@ def save(
         tx.connection, {"of_memory": memory.id, "of_text": text}
     )
     if known is not None:
-        if known.key == key and known.text not in ("", text):
+        if known.key == key and known.text not in ("", text, without_nul(text)):
             raise IdempotencyConflict(
                 f"Fact {known.n} of this {at.scope} was saved under that id with another text;"
                 " use a new id for a new fact."
@@ -236,10 +238,11 @@ def mark_due(session: LockedSession, turn: int, spec: AgentSpec) -> None:
     connection = session.tx.connection
     for scope in rules.scopes:
         at = _at(place(scope, *session.key, spec.workspace, spec.user))
-        above = _ABOVE.scalar(connection, {**at, "above": rules.consolidate_tokens})
-        if above is not None:
+        large = {"above": rules.consolidate_tokens}
+        memory = _ABOVE.scalar(connection, {**at, **large})
+        if memory is not None:
             due = {"due_at": session.tx.now, "due_sid": session.sid, "due_turn": turn}
-            _MARK_DUE.run(connection, {"of_memory": above, **due})
+            _MARK_DUE.run(connection, {"of_memory": memory, **large, **due})
 
 
 def due(connection: sa.Connection, upto: float, limit: int) -> list[DueMemory]:

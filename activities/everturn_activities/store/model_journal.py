@@ -45,7 +45,15 @@ _BEGIN_STEP = Statement(
     .values(
         {
             name: sa.bindparam(name)
-            for name in ("state", "attempt", "model", "worker", "task_token", "started_at")
+            for name in (
+                "state",
+                "attempt",
+                "model",
+                "worker",
+                "nonce",
+                "task_token",
+                "started_at",
+            )
         }
     )
 )
@@ -82,15 +90,11 @@ _FAIL_STEP = Statement(
     .values(
         state="failed",
         error=sa.bindparam("error"),
+        refused=sa.bindparam("refused"),
         failures=sa.bindparam("failures"),
         stalls=sa.bindparam("stalls"),
         model=sa.bindparam("model"),
         task_token=None,
-    )
-)
-_KNOWN = Statement(
-    sa.select(schema.events.c.event_id).where(
-        schema.events.c.sid == _sid, schema.events.c.event_id == sa.bindparam("of_event")
     )
 )
 
@@ -110,6 +114,9 @@ def begin_model_call(
     session.demand_host(context.turn, context.epoch)
     attempt = row.attempt + 1
     model = row.model or model
+    if row.state == "started" and row.nonce == caller.nonce:
+        # Its own, where the answer to the COMMIT was lost: nothing has been sent yet.
+        return CallStarted(row.attempt, row.model)
     if row.state == "started":
         ledger.lose(session, row, terms)
     if session.budgeted:
@@ -125,6 +132,7 @@ def begin_model_call(
             "attempt": attempt,
             "model": model,
             "worker": caller.worker,
+            "nonce": caller.nonce,
             "task_token": caller.task_token,
             "started_at": tx.now,
         },
@@ -196,7 +204,7 @@ def block(session: LockedSession, row: Any, blocked: Blocked) -> None:
             step=row.step,
             body={"text": f"{blocked.reason} The turn waits for them."},
         )
-        tell_once(session, [waits])
+        session.tell_once([waits])
     session.save()
 
 
@@ -217,14 +225,6 @@ def fence_model_call(session: LockedSession, turn: int, step: int, attempt: int)
     return row
 
 
-def tell_once(session: LockedSession, drafts: Sequence[Draft]) -> None:
-    """Tell those of `drafts` that are not in the log: a write that failed may be there."""
-    for draft in drafts:
-        at = {"of_sid": session.sid, "of_event": draft.id}
-        if _KNOWN.first(session.tx.connection, at) is None:
-            session.tell(draft)
-
-
 def complete_model_call(
     tx: Tx,
     context: ContextHead,
@@ -238,11 +238,20 @@ def complete_model_call(
     deltas: Sequence[Draft],
     changing: frozenset[str] = frozenset(),
 ) -> StepHead:
-    """Write the last deltas, reply, calls and usage in one transaction: from here it is paid."""
+    """Write the last deltas, reply, calls and usage in one transaction: from here it is paid.
+
+    A reply of that attempt that stands already is answered as it stands.
+    """
     session = LockedSession(tx, SessionKey(context.tenant, context.session))
     key = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
-    row = fence_model_call(session, context.turn, context.step, attempt)
-    tell_once(session, deltas)
+    try:
+        row = fence_model_call(session, context.turn, context.step, attempt)
+    except Fenced:
+        found = _STEP.one(tx.connection, key)
+        if found.attempt == attempt and found.state == "done":
+            return step_head(found.head)
+        raise
+    session.tell_once(deltas)
     if message.parts:
         session.append(message, context.turn, context.step, ASSISTANT_PART, tokens)
     asked = [call.name for call in head.calls]
@@ -305,7 +314,7 @@ def fail_model_call(
     try:
         row = fence_model_call(session, context.turn, context.step, attempt)
     except Fenced:
-        return AfterFailure("again")
+        return _decided(session, context, attempt, failure)
     ledger.fail(session, row, terms)
     failures = row.failures + (not failure.stalled)
     stalls = row.stalls + failure.stalled
@@ -320,7 +329,8 @@ def fail_model_call(
             told = f"{failure.reason} Switching from {row.model} to {failure.next_model}."
             values = {"failures": 0, "stalls": 0, "model": failure.next_model}
     at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
-    _FAIL_STEP.run(tx.connection, {**at, **values, "error": failure.reason})
+    why = {"error": failure.reason, "refused": int(failure.refused)}
+    _FAIL_STEP.run(tx.connection, {**at, **values, **why})
     session.tell(
         Draft(
             id=f"turn/{context.turn}/step/{context.step}/attempt/{attempt}/failed",
@@ -333,6 +343,20 @@ def fail_model_call(
     )
     session.save()
     return after
+
+
+def _decided(
+    session: LockedSession, context: ContextHead, attempt: int, failure: CallFailure
+) -> AfterFailure:
+    """What was decided of the failure, where this was committed and nobody heard of it."""
+    at = {"of_sid": session.sid, "of_turn": context.turn, "of_step": context.step}
+    row = _STEP.one(session.tx.connection, at)
+    if (row.attempt, row.state, row.error) != (attempt, "failed", failure.reason):
+        return AfterFailure("again")
+    tries = row.stalls if failure.stalled else row.failures
+    if failure.next_model is not None and row.model == failure.next_model and not tries:
+        return AfterFailure("switch", failure.tries_max)
+    return AfterFailure("end" if tries >= failure.tries_max else "again", tries)
 
 
 def standing(connection: sa.Connection, key: SessionKey, turn: int, step: int) -> StepStanding:
@@ -359,7 +383,7 @@ def tell_waiting(tx: Tx, key: SessionKey, turn: int, step: int, text: str) -> No
         attempt=attempt,
         body={"text": text},
     )
-    tell_once(session, [draft])
+    session.tell_once([draft])
     session.save()
 
 

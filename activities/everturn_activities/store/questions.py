@@ -113,16 +113,17 @@ def answer_of(connection: sa.Connection, key: SessionKey, n: int, now: float) ->
     )
 
 
-def expire(tx: Tx, key: SessionKey, n: int) -> None:
-    """Close a question whose time is over, and tell so."""
+def expire(tx: Tx, key: SessionKey, n: int) -> Answer:
+    """Close a question whose time is over, and tell so; how it stands, for somebody may have
+    answered just before."""
     session = LockedSession(tx, key)
     at = {"of_sid": session.sid, "of_n": n}
     row = _ONE.one(tx.connection, at)
-    if row.state != "open":
-        return
-    _EXPIRE.run(tx.connection, {**at, "answered_at": tx.now})
-    session.tell(expired(row))
-    session.save()
+    if row.state == "open" and row.expires_at is not None and row.expires_at <= tx.now:
+        _EXPIRE.run(tx.connection, {**at, "answered_at": tx.now})
+        session.tell(expired(row))
+        session.save()
+    return answer_of(tx.connection, key, n, tx.now)
 
 
 def expired(row: Any) -> Draft:

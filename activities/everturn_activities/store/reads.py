@@ -10,14 +10,16 @@ import sqlalchemy as sa
 from everturn.context.projection import IMPORTED
 from everturn.errors import UnknownSession
 from everturn.executors import ExecutorRules
+from everturn.forks import ForkedFrom
 from everturn.messages import SkillInvocation, UserMessage, message_from_json
 from everturn.session import SessionKey
+from everturn.tasks import Output
 from everturn.views import MessageView, SectionsView, SessionView, StepView, TurnView, UsageView
 from everturn_activities.store import Assignment, UnfinishedCall, Wake, asks, schema, usage
 from everturn_activities.store.locked import unknown
 from everturn_activities.store.statement import Statement
 
-_s, _t, _st, _c, _m, _i, _e = (
+_s, _t, _st, _c, _m, _i, _e, _f = (
     schema.sessions,
     schema.turns,
     schema.steps,
@@ -25,6 +27,7 @@ _s, _t, _st, _c, _m, _i, _e = (
     schema.messages,
     schema.inbox,
     schema.events,
+    schema.forks,
 )
 _waiting = (
     sa.select(sa.func.count())
@@ -42,20 +45,41 @@ _imported = (
     sa.select(sa.func.count()).where(_m.c.sid == _s.c.sid, _m.c.turn == IMPORTED).scalar_subquery()
 )
 _parents = _s.alias()
-_parent = sa.select(_parents.c.id).where(_parents.c.sid == _s.c.parent_sid).scalar_subquery()
+_above = sa.func.coalesce(_s.c.parent_sid, sa.func.nullif(_s.c.swarm_sid, _s.c.sid))
+_parent = sa.select(_parents.c.id).where(_parents.c.sid == _above).scalar_subquery()
 _SESSIONS = sa.select(
     _s,
     _parent.label("parent"),
     _waiting.label("waiting"),
     _last_outcome.label("last_outcome"),
     _imported.label("imported"),
-)
+    _f.c.origin_id,
+    _f.c.turn.label("origin_turn"),
+    _f.c.step.label("origin_step"),
+    _f.c.unrecorded,
+    _f.c.plan,
+).join(_f, _f.c.sid == _s.c.sid, isouter=True)
 _SID = Statement(
     sa.select(_s.c.sid).where(
         _s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id")
     )
 )
 
+_ROW = Statement(
+    sa.select(_s).where(_s.c.tenant == sa.bindparam("of_tenant"), _s.c.id == sa.bindparam("of_id"))
+)
+_PINNED = Statement(
+    sa.select(_t.c.spec_hash).where(
+        _t.c.sid == sa.bindparam("of_sid"), _t.c.turn == sa.bindparam("of_turn")
+    )
+)
+_NEXT_UP = Statement(
+    sa.select(_i)
+    .where(_i.c.sid == sa.bindparam("of_sid"), _i.c.state == "waiting", _i.c.kind == "message")
+    # As `inbox.next_up` chooses: what stopped a turn goes first.
+    .order_by(_i.c.target.is_(None), _i.c.position)
+    .limit(1)
+)
 _SEARCHED = Statement(
     sa.select(schema.knowledge_bases.c.id)
     .where(
@@ -96,14 +120,15 @@ def session(connection: sa.Connection, key: SessionKey) -> SessionView:
 def sessions(
     connection: sa.Connection, tenant: str, limit: int, before: str | None, parent: str | None
 ) -> list[SessionView]:
-    """The tenant's sessions that are no executors, or the executors of `parent`; newest first,
-    `before` is the id of the last one seen."""
-    above = None if parent is None else sid_of(connection, SessionKey(tenant, parent))
-    query = (
-        _SESSIONS.where(_s.c.tenant == tenant, _s.c.parent_sid.is_not_distinct_from(above))
-        .order_by(_s.c.sid.desc())
-        .limit(limit)
-    )
+    """The tenant's sessions that are no executors and of no swarm, or the executors of `parent`,
+    or the sessions that work its items where it is a swarm; newest first, `before` is the id of
+    the last one seen."""
+    wanted = sa.and_(_s.c.parent_sid.is_(None), _s.c.swarm_sid.is_(None))
+    if parent is not None:
+        above = sid_of(connection, SessionKey(tenant, parent))
+        of_swarm = sa.and_(_s.c.swarm_sid == above, _s.c.sid != above)
+        wanted = sa.or_(_s.c.parent_sid == above, of_swarm)
+    query = _SESSIONS.where(_s.c.tenant == tenant, wanted).order_by(_s.c.sid.desc()).limit(limit)
     if before is not None:
         query = query.where(_s.c.sid < sid_of(connection, SessionKey(tenant, before)))
     return [_session_view(connection, row) for row in connection.execute(query).all()]
@@ -120,9 +145,11 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         working_dir=row.working_dir,
         folder=row.folder,
         own_dir=row.own_dir,
+        home=row.home,
         user=row.user,
         imported=row.imported,
         parent=row.parent,
+        forked=_forked(row),
         status=status,
         turn=row.turn,
         waiting=row.waiting,
@@ -133,6 +160,14 @@ def _session_view(connection: sa.Connection, row: Any) -> SessionView:
         cursor=f"{row.event_epoch}.{row.event_seq}",
         asked=asks.open_of(connection, row.sid) if row.budgeted else (),
     )
+
+
+def _forked(row: Any) -> ForkedFrom | None:
+    if row.origin_id is None:
+        return None
+    place = {"turn": row.origin_turn, "step": row.origin_step}
+    turns = () if row.plan is None else json.loads(row.plan)["turns"]
+    return ForkedFrom(session=row.origin_id, **place, turns=turns, unrecorded=row.unrecorded)
 
 
 def turns(connection: sa.Connection, key: SessionKey, first: int) -> list[TurnView]:
@@ -239,24 +274,14 @@ def message_rows(
 
 def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
     """For whom the session's next turn would run; None where nothing waits."""
-    row = connection.execute(
-        sa.select(_s).where(_s.c.tenant == key.tenant, _s.c.id == key.session)
-    ).first()
+    row = _ROW.first(connection, {"of_tenant": key.tenant, "of_id": key.session})
     if row is None:
         raise UnknownSession(unknown(key))
     pinned = agent = model = None
     if row.open_turn is not None:
-        pinned = connection.execute(
-            sa.select(_t.c.spec_hash).where(_t.c.sid == row.sid, _t.c.turn == row.open_turn)
-        ).scalar_one()
+        pinned = _PINNED.one(connection, {"of_sid": row.sid, "of_turn": row.open_turn}).spec_hash
     else:
-        first = connection.execute(
-            sa.select(_i)
-            .where(_i.c.sid == row.sid, _i.c.state == "waiting", _i.c.kind == "message")
-            # As `inbox.next_up` chooses: what stopped a turn goes first.
-            .order_by(_i.c.target.is_(None), _i.c.position)
-            .limit(1)
-        ).first()
+        first = _NEXT_UP.first(connection, {"of_sid": row.sid})
         if first is None:
             return None
         agent, model = first.agent, first.model
@@ -273,9 +298,12 @@ def assignment(connection: sa.Connection, key: SessionKey) -> Assignment | None:
         )
         is not None,
         rules=None if row.rules is None else ExecutorRules.model_validate_json(row.rules),
+        priority=row.priority,
+        output=None if row.output is None else Output.model_validate_json(row.output),
         useful=None if row.useful is None else tuple(row.useful.split()),
         own_dir=row.own_dir,
         folder_due=bool(row.folder_due),
+        home=row.home or "",
         served={} if row.served is None else json.loads(row.served),
     )
 
@@ -307,7 +335,8 @@ def open_hosts(
 
 
 def _wake(row: Any) -> Wake:
-    return Wake(SessionKey(row.tenant, row.id), row.host_workflow_id, row.host_epoch)
+    key = SessionKey(row.tenant, row.id)
+    return Wake(key, row.host_workflow_id, row.host_epoch, row.priority)
 
 
 def invocations(connection: sa.Connection, key: SessionKey, turn: int) -> list[SkillInvocation]:

@@ -9,7 +9,13 @@ def result_of(row: Any) -> ToolResult:
     """A call's result; a call that never ended answers so, for no call may stay unanswered."""
     if row.state == "done":
         text = row.result if row.note is None else with_note(row.result, row.note)
-        return ToolResult(call_id=row.call_id, name=row.name, text=text, failed=bool(row.failed))
+        return ToolResult(
+            call_id=row.call_id,
+            name=row.name,
+            text=text,
+            failed=bool(row.failed),
+            recorded=bool(row.recorded),
+        )
     return ToolResult(
         call_id=row.call_id, name=row.name, text="The call did not run to its end.", failed=True
     )

@@ -158,7 +158,7 @@ def due(session: LockedSession, frame: Frame, used: int, tried: bool) -> int:
             session.compact_asked = 0
             session.tell(
                 Draft(
-                    id=f"cut/{session.cut_n}/message/{session.message_pos}/nothing-to-compact",
+                    id=f"nothing-to-compact/{session.event_seq}",
                     type="status",
                     turn=session.open_turn or session.turn,
                     body={"text": "There is nothing yet that a summary could replace."},

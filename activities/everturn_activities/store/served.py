@@ -96,11 +96,14 @@ def home(connection: sa.Connection, key: SessionKey, agent: str, server: str) ->
 def move_home(
     tx: Tx, key: SessionKey, agent: str, server: str, before: str | None, worker: str
 ) -> bool:
-    """Let `worker` have a server in place of `before`; False where another was quicker."""
+    """Let `worker` have a server in place of `before`; False where another was quicker.
+
+    True where it has the server already: the answer to a COMMIT may have been lost.
+    """
     session = LockedSession(tx, key)
     at = {"of_sid": session.sid, "of_agent": agent, "of_server": server}
     rows = _HOME.all(tx.connection, at)
-    if not rows or rows[0].home != before:
+    if not rows or rows[0].home not in (before, worker):
         return False
     _MOVE.run(tx.connection, {**at, "home": worker})
     return True

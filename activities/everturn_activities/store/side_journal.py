@@ -64,7 +64,7 @@ _BEGIN = Statement(
     .values(
         {
             name: sa.bindparam(name)
-            for name in ("state", "attempt", "model", "worker", "task_token", "started_at")
+            for name in ("state", "attempt", "model", "worker", "nonce", "task_token", "started_at")
         }
     )
 )
@@ -136,6 +136,7 @@ def begin(
         "attempt": attempt,
         "model": model,
         "worker": caller.worker,
+        "nonce": caller.nonce,
         "task_token": caller.task_token,
         "started_at": session.tx.now,
     }
@@ -148,12 +149,27 @@ def begin(
     return attempt
 
 
+def is_own(row: Any, caller: Caller) -> bool:
+    """Whether the attempt under way is this very execution's: it began, and the COMMIT was not
+    heard of, so nothing has been sent yet."""
+    return bool(row is not None and row.state == "started" and row.nonce == caller.nonce)
+
+
 def fence(session: LockedSession, turn: int, kind: SideKind, ordinal: int, attempt: int) -> Any:
     """The call's row if `attempt` is the one under way, else Fenced."""
     session.demand_open(turn)
     row = call(session, turn, kind, ordinal)
     if row is None or row.attempt != attempt or row.state != "started":
         raise Fenced(f"Attempt {attempt} of {kind} {ordinal} in turn {turn} is over.")
+    return row
+
+
+def over(session: LockedSession, turn: int, kind: SideKind, ordinal: int, attempt: int) -> Any:
+    """The call's row where `attempt` has been recorded as ended already, else None: what an
+    execution recorded whose COMMIT was not heard of stands, and is its answer."""
+    row = call(session, turn, kind, ordinal)
+    if row is None or row.attempt != attempt or row.state == "started":
+        return None
     return row
 
 

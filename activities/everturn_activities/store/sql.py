@@ -23,6 +23,7 @@ from everturn.messages import (
 )
 from everturn.session import (
     Approved,
+    AwaitHome,
     BeginTurn,
     CheckInbox,
     Compact,
@@ -53,6 +54,8 @@ from everturn.views import (
     UsageRow,
 )
 from everturn_activities import prices
+from everturn_activities.blobs import Blobs
+from everturn_activities.bounded import Bounded
 from everturn_activities.gateways import Usage
 from everturn_activities.store import (
     EVERY,
@@ -100,13 +103,17 @@ from everturn_activities.store import (
     hook_runs,
     imports,
     inbox,
+    large_texts,
     model_journal,
+    new_sessions,
     questions,
     reads,
+    record_homes,
     schema,
     served,
     side_journal,
     snapshots,
+    specs,
     steps,
     tool_journal,
     turns,
@@ -114,27 +121,35 @@ from everturn_activities.store import (
 )
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.histories import Histories
+from everturn_activities.store.large_texts import LargeTexts
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Meter, Price, Terms
+from everturn_activities.store.sql_forks import SqlForks
 
 SPECS_KEPT = 1_000
+PARSED_KEPT = 200
 
 
 class SqlStore:
     """`Store` on `database`. `count_tokens` measures a message once, when it is written;
-    `price` says what calls cost that budgets reserve, and those that were cut off."""
+    `price` says what calls cost that budgets reserve, and those that were cut off. Texts that are
+    too large for rows go to `blobs`, where there are any."""
 
     def __init__(
         self,
         database: Database,
         count_tokens: Callable[[AnyMessage], int],
         price: Price = prices.cost_usd,
+        blobs: Blobs | None = None,
     ) -> None:
         self._database = database
         self._count = count_tokens
         self._meter = Meter(count_tokens, price)
+        self._large = LargeTexts(blobs) if blobs is not None else None
+        self.forks = SqlForks(database, count_tokens)
         self._histories = Histories()
         self._specs: OrderedDict[tuple[SessionKey, int], AgentSpec] = OrderedDict()
+        self._parsed: Bounded[str, AgentSpec] = Bounded(PARSED_KEPT, 0)
 
     async def close(self) -> None:
         await self._database.close()
@@ -145,33 +160,7 @@ class SqlStore:
         """Create the session; one that exists is returned as it is."""
 
         def change(tx: Tx) -> SessionView:
-            known = tx.connection.execute(
-                sa.select(schema.sessions.c.sid).where(
-                    schema.sessions.c.tenant == key.tenant, schema.sessions.c.id == key.session
-                )
-            ).first()
-            if known is None:
-                limited = sa.select(schema.accounts.c.id).where(
-                    schema.accounts.c.tenant == key.tenant, schema.accounts.c.sid == 0
-                )
-                tx.connection.execute(
-                    sa.insert(schema.sessions),
-                    {
-                        "budgeted": int(tx.connection.execute(limited).first() is not None),
-                        "tenant": key.tenant,
-                        "id": key.session,
-                        "created_at": tx.now,
-                        "updated_at": tx.now,
-                        "agent": settings.agent,
-                        "model": settings.model,
-                        "workspace": settings.workspace,
-                        "working_dir": settings.working_dir,
-                        "user": settings.user,
-                        "folder": settings.folder,
-                        "own_dir": settings.own_dir,
-                        "folder_due": int(settings.own_dir is not None),
-                    },
-                )
+            new_sessions.create(tx, key, settings)
             return reads.session(tx.connection, key)
 
         return await self._database.write(change)
@@ -222,19 +211,22 @@ class SqlStore:
     async def left_asleep(self, older_than_seconds: float, limit: int) -> list[Wake]:
         """Sessions to wake again; each is put off, so that a broken one is not hammered."""
         before = self._database.now() - older_than_seconds
-        if not await self._database.read(lambda found: reads.left_asleep(found, before, 1)):
-            return []
+        found = await self._database.read(lambda seen: reads.left_asleep(seen, before, limit))
 
-        def change(tx: Tx) -> list[Wake]:
-            found = reads.left_asleep(tx.connection, tx.now - older_than_seconds, limit)
-            for wake in found:
-                session = LockedSession(tx, wake.key)
-                if session.wake_at is not None:
-                    session.wake_at = tx.now
-                    session.save()
-            return found
+        def put_off(tx: Tx, wake: Wake) -> bool:
+            session = LockedSession(tx, wake.key)
+            if session.wake_at is None or session.wake_at >= tx.now - older_than_seconds:
+                return False  # It has looked, or another process has put it off.
+            session.wake_at = tx.now
+            session.save()
+            return True
 
-        return await self._database.write(change)
+        # One at a time: no transaction locks two sessions but one and those above it.
+        wakes = []
+        for wake in found:
+            if await self._database.write(lambda tx, wake=wake: put_off(tx, wake)):  # type: ignore[misc]
+                wakes.append(wake)
+        return wakes
 
     async def open_hosts(
         self, idle_seconds: float, after: SessionKey | None, limit: int
@@ -365,8 +357,7 @@ class SqlStore:
     async def spec(self, key: SessionKey, turn: int) -> AgentSpec:
         known = self._specs.get((key, turn))
         if known is None:
-            body = await self._database.read(lambda connection: _spec(connection, key, turn))
-            known = AgentSpec.model_validate_json(body)
+            known = await self._database.read(lambda found: self._read_spec(found, key, turn))
             if known.is_pending:
                 # Another takes its place once its servers have told what they offer.
                 return known
@@ -375,6 +366,15 @@ class SqlStore:
             if len(self._specs) > SPECS_KEPT:
                 self._specs.popitem(last=False)
         self._specs.move_to_end((key, turn))
+        return known
+
+    def _read_spec(self, connection: sa.Connection, key: SessionKey, turn: int) -> AgentSpec:
+        """From memory where some other turn ran under it: reading one costs milliseconds."""
+        digest = specs.hash_of(connection, key, turn)
+        known = self._parsed.get(digest)
+        if known is None:
+            known = specs.spec_by(connection, digest)
+            self._parsed.put(digest, known)
         return known
 
     async def history(self, key: SessionKey, extent: Extent) -> Conversation:
@@ -482,7 +482,7 @@ class SqlStore:
     def _terms(self, key: SessionKey, turn: int) -> Terms:
         def spec(connection: sa.Connection) -> AgentSpec:
             known = self._specs.get((key, turn))
-            return known or AgentSpec.model_validate_json(_spec(connection, key, turn))
+            return known or self._read_spec(connection, key, turn)
 
         return Terms(self._meter, spec)
 
@@ -580,11 +580,15 @@ class SqlStore:
         )
 
     async def whole_result(self, key: SessionKey, turn: int, step: int, index: int) -> str | None:
-        return await self._database.read(
+        found = await self._database.read(
             lambda connection: tool_journal.whole_result(
                 connection, reads.sid_of(connection, key), turn, step, index
             )
         )
+        if found is None:
+            return None
+        digest, text = found
+        return text if text is not None else await large_texts.text_of(self._large, digest)
 
     async def boundary(self, key: SessionKey, turn: int) -> str:
         return await self._database.read(
@@ -603,6 +607,8 @@ class SqlStore:
     async def complete_tools(
         self, key: SessionKey, turn: int, step: int, epoch: int, done: Sequence[CompletedTool]
     ) -> None:
+        if self._large is not None:
+            done = await self._large.kept(done)
         counted = [(one, self._count(ToolMessage(results=(one.result,)))) for one in done]
         await self._database.write(
             lambda tx: tool_journal.complete_tools(tx, key, turn, step, epoch, counted)
@@ -635,9 +641,9 @@ class SqlStore:
         found = await self._database.read(
             lambda connection: questions.answer_of(connection, key, approval, now)
         )
-        if found.state == "expired":
-            await self._database.write(lambda tx: questions.expire(tx, key, approval))
-        return found
+        if found.state != "expired":
+            return found
+        return await self._database.write(lambda tx: questions.expire(tx, key, approval))
 
     async def begin_hook(
         self,
@@ -701,14 +707,28 @@ class SqlStore:
     async def folder(self, key: SessionKey) -> SessionFolder:
         return await self._database.read(lambda connection: folders.of(connection, key))
 
-    async def folder_made(self, key: SessionKey, turn: int, epoch: int) -> None:
-        await self._database.write(lambda tx: folders.made(tx, key, turn, epoch))
+    async def folder_made(
+        self, key: SessionKey, turn: int, epoch: int, told: str | None = None
+    ) -> None:
+        await self._database.write(lambda tx: folders.made(tx, key, turn, epoch, told))
+
+    async def claim_folder(self, key: SessionKey, home: str, own_dir: str) -> SessionFolder:
+        return await self._database.write(lambda tx: folders.claim(tx, key, home, own_dir))
+
+    async def home_away(self, request: AwaitHome, told: str) -> None:
+        await self._database.write(lambda tx: folders.away(tx, request, told))
+
+    async def note_record(self, key: SessionKey, turn: int, home: str) -> None:
+        await self._database.write(lambda tx: record_homes.note(tx, key, turn, home))
+
+    async def record_homes(self, works: Sequence[tuple[SessionKey, int]]) -> frozenset[str]:
+        return await self._database.read(lambda connection: record_homes.since(connection, works))
 
     async def folder_failed(self, key: SessionKey, turn: int, epoch: int, problem: str) -> None:
         await self._database.write(lambda tx: folders.failed(tx, key, turn, epoch, problem))
 
     async def files_restored(
-        self, key: SessionKey, turn: int, epoch: int, told: str | None
+        self, key: SessionKey, turn: int, epoch: int | None, told: str | None
     ) -> None:
         await self._database.write(lambda tx: folders.restored(tx, key, turn, epoch, told))
 
@@ -753,13 +773,3 @@ class SqlStore:
         return await self._database.read(
             lambda connection: reads.durations(connection, kind, name, limit)
         )
-
-
-def _spec(connection: sa.Connection, key: SessionKey, turn: int) -> str:
-    sid = reads.sid_of(connection, key)
-    body: str = connection.execute(
-        sa.select(schema.specs.c.body)
-        .join(schema.turns, schema.turns.c.spec_hash == schema.specs.c.hash)
-        .where(schema.turns.c.sid == sid, schema.turns.c.turn == turn)
-    ).scalar_one()
-    return body

@@ -16,7 +16,7 @@ from everturn.messages import (
     user_text,
 )
 from everturn.session import ContextHead, Placement, PrepareStep, SessionKey
-from everturn_activities.store import StepLayers, inbox, reads, room, schema, snapshots
+from everturn_activities.store import StepLayers, inbox, reads, replays, room, schema, snapshots
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import NUDGE_PART, TOOL_PART, LockedSession
 from everturn_activities.store.results import result_of
@@ -84,6 +84,12 @@ def prepare(
         return _prepared(session, request, made, frame)
     cancelled = session.cancel_turn == request.turn
     session.demand_host(request.turn, request.epoch)
+    if session.replays and not cancelled:
+        replays.steer(session, request.step)
+    waiting = inbox.waiting(session)
+    if not cancelled and _renders(session, request.turn, waiting):
+        session.save()
+        return _unprepared(request, placement)
     if not append_results(session, request.turn, request.step - 1) and request.step > 1:
         _append_nudge(session, request.turn, request.step - 1)
     if request.resting is not None:
@@ -93,7 +99,7 @@ def prepare(
     session.wake_at = None
     steered = [
         row
-        for row in inbox.waiting(session)
+        for row in waiting
         if row["kind"] == "message" and row["mode"] == "steer" and not cancelled
     ]
     for part, row in enumerate(steered):
@@ -144,6 +150,24 @@ def prepare(
         head = _with_room(session, head, frame, request.tried)
     session.save()
     return head
+
+
+def _renders(session: LockedSession, turn: int, waiting: list[dict[str, Any]]) -> bool:
+    """Whether an MCP server is to be asked for what this step would read."""
+    if session.renders_due:
+        return True
+    return any(
+        row["renders"] and row["mode"] == "steer" and inbox.can_join(session, row, turn)
+        for row in waiting
+    )
+
+
+def _unprepared(request: PrepareStep, placement: Placement) -> ContextHead:
+    return ContextHead(
+        *(request.tenant, request.session, request.turn, request.step, request.epoch, 0, 0),
+        placement=placement,
+        renders=True,
+    )
 
 
 def _prepared(
@@ -203,6 +227,8 @@ def admit(session: LockedSession, row: dict[str, Any], turn: int, step: int, par
     message = message_from_json(row["body"])
     assert isinstance(message, UserMessage)
     session.append(message, turn, step, part, row["tokens"])
+    if row["renders"]:
+        session.renders_due = 1
     inbox.settle(session, row, "admitted", turn)
     session.tell(
         Draft(
@@ -275,7 +301,9 @@ def context_head(text: str) -> ContextHead:
 
 
 def title(message: UserMessage) -> str:
-    """The first line of a session's first message, shortened."""
+    """The first line of a session's first message that says something, shortened."""
     text = message.said.strip()
-    line = text.splitlines()[0] if text else "untitled"
+    lines = text.splitlines() or ["untitled"]
+    # An object as JSON begins with a brace alone.
+    line = next((line.strip() for line in lines if any(map(str.isalnum, line))), lines[0])
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1] + "…"

@@ -75,7 +75,7 @@ def roll_back(session: LockedSession, turn: int) -> None:
     first = _FIRST.scalar(session.tx.connection, of_turn)
     cuts.cut(session, "rollback", first, session.message_pos, turn)
     if session.restore_turn == 0 and _CALLED.first(session.tx.connection, of_turn) is not None:
-        session.restore_turn = turn
+        session.restore_turn, session.restore_step = turn, 0
     for row in rows:
         inbox.settle(session, row._asdict(), "rolled_back", turn)
         session.tell(

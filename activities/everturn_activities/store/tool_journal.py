@@ -21,11 +21,13 @@ from everturn_activities.store import (
     grants,
     ledger,
     loop_guard,
+    recordings,
     schema,
     snapshots,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
+from everturn_activities.store.recordings import Answer
 from everturn_activities.store.results import result_of, with_note
 from everturn_activities.store.statement import Statement, insert
 
@@ -82,9 +84,9 @@ _SETTLE_HOOKS = Statement(
     .values({name: sa.bindparam(name) for name in ("gated", "followed", "note", "tokens")})
 )
 _WHOLE = Statement(
-    sa.select(schema.blobs.c.body)
-    .join(_calls, _calls.c.whole == schema.blobs.c.digest)
-    .where(_one_call)
+    sa.select(_calls.c.whole, schema.blobs.c.body)
+    .join_from(_calls, schema.blobs, _calls.c.whole == schema.blobs.c.digest, isouter=True)
+    .where(_one_call, _calls.c.whole.is_not(None))
 )
 _KEEP_WHOLE = Statement(sa.update(_calls).where(_one_call).values(whole=sa.bindparam("digest_of")))
 _BOUNDARY = Statement(
@@ -131,6 +133,10 @@ def propose(
             _PROPOSE.run(session.tx.connection, {**row, **answered})
             continue
         head = heads[index]
+        answer = recordings.answer(session, call, changing) if session.replays else None
+        if answer is not None:
+            _replay(session, context, row, head, answer)
+            continue
         digest = loop_guard.digest(call.name, call.malformed or arguments)
         found = loop_guard.repeated(
             session.tx.connection, session.sid, context.turn, digest, head, changing
@@ -158,6 +164,33 @@ def propose(
         _PROPOSE.run(session.tx.connection, {**row, **proposed})
         runs.append(head)
     return runs
+
+
+def _replay(
+    session: LockedSession,
+    context: ContextHead,
+    row: dict[str, Any],
+    head: ToolHead,
+    answer: Answer,
+) -> None:
+    """Answer a call of a turn that is worked again, without running it."""
+    ended_at = {"started_at": session.tx.now, "ended_at": session.tx.now, "duration_seconds": 0.0}
+    values = {**_answered(answer.text), **ended_at, "attempt": 1, "tokens": answer.tokens}
+    values |= {"failed": int(answer.failed), "recorded": int(answer.recorded)}
+    _PROPOSE.run(session.tx.connection, {**row, **values})
+    result = ToolResult(
+        call_id=row["call_id"],
+        name=row["name"],
+        text=answer.text,
+        failed=answer.failed,
+        recorded=answer.recorded,
+    )
+    call = StoredCall(
+        head.index, result.call_id, result.name, json.loads(row["arguments"]), row["malformed"],
+        "done", 1, None, None, result,
+    )  # fmt: skip
+    session.tell(_started(context.turn, context.step, 1, call))
+    session.tell(_finished(context.turn, context.step, CompletedTool(head.index, 1, result, 0.0)))
 
 
 def answer_call(
@@ -325,7 +358,7 @@ def begin_tool(
         return ToolStarted(row.attempt, _stored(row))
     stays = (once or row.attempt >= ATTEMPTS_MAX) and row.attempt != after
     if row.state == "started" and stays:
-        return ToolInterrupted(row.attempt, _stored(row))
+        return ToolInterrupted(row.attempt, _stored(row), tx.now - row.started_at)
     attempt = row.attempt + 1
     _BEGIN_CALL.run(
         tx.connection,
@@ -356,16 +389,15 @@ def tell_output(
     if row.attempt != attempt or row.state != "started":
         raise Fenced(f"Attempt {attempt} of call {index} in turn {turn} step {step} is over.")
     body = {"call_id": row.call_id, "index": index, "name": row.name, "text": text}
-    session.tell(
-        Draft(
-            id=f"turn/{turn}/step/{step}/call/{index}/attempt/{attempt}/output/{n}",
-            type="tool_output",
-            turn=turn,
-            step=step,
-            attempt=attempt,
-            body=body,
-        )
+    said = Draft(
+        id=f"turn/{turn}/step/{step}/call/{index}/attempt/{attempt}/output/{n}",
+        type="tool_output",
+        turn=turn,
+        step=step,
+        attempt=attempt,
+        body=body,
     )
+    session.tell_once([said])
     session.save()
 
 
@@ -412,8 +444,10 @@ def complete_tools(
                 "tokens": tokens,
             },
         )
+        digest = completed.blob
         if completed.whole is not None:
             digest = snapshots.keep(tx.connection, completed.whole)
+        if digest is not None:
             _KEEP_WHOLE.run(tx.connection, {**at, "digest_of": digest})
         session.tell(_finished(turn, step, completed))
     ledger.spend_tools(session, turn, step, seconds)
@@ -422,10 +456,11 @@ def complete_tools(
 
 def whole_result(
     connection: sa.Connection, sid: int, turn: int, step: int, index: int
-) -> str | None:
+) -> tuple[str, str | None] | None:
+    """The digest of a cut result's whole text, and the text where the store itself has it."""
     at = {"of_sid": sid, "of_turn": turn, "of_step": step, "of_index": index}
     row = _WHOLE.first(connection, at)
-    return None if row is None else row.body
+    return None if row is None else (row.whole, row.body)
 
 
 def boundary(connection: sa.Connection, sid: int, turn: int) -> str:
@@ -464,6 +499,7 @@ def _finished(turn: int, step: int, ended: CompletedTool) -> Draft:
             "failed": ended.result.failed,
             "text": _short(ended.result.text, RESULT_PREVIEW_CHARACTERS),
             "duration_seconds": round(ended.duration_seconds, 4),
+            **({"recorded": True} if ended.result.recorded else {}),
         },
     )
 

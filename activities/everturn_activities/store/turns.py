@@ -22,6 +22,7 @@ from everturn_activities.store import (
     room,
     schema,
     served,
+    tasks,
 )
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession
@@ -113,6 +114,7 @@ def _open(
     inbox.take_cancel(session)
     room.begin_turn(session, spec.history)
     session.compaction_failures = 0
+    session.renders_due = 0
     if spec.profile.when_useful:
         session.useful = " ".join(spec.useful)
     if session.budgeted or spec.agent.budget is not None:
@@ -147,6 +149,8 @@ def _open(
     )
     for part, row in enumerate(rows):
         admit(session, row, turn, 0, part)
+    if session.task is not None:
+        tasks.opened(session)
     return TurnHead(
         tenant=session.key.tenant,
         session=session.key.session,
@@ -156,9 +160,15 @@ def _open(
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn,
         failure=UNUSABLE_SETTINGS if spec.settings_error else None,
-        hooks_seconds=hook_runs.seconds_due(session, spec),
+        hooks_seconds=_hooks_seconds(session, spec),
         folder_due=bool(session.folder_due or session.restore_turn),
+        home=session.home,
     )
+
+
+def _hooks_seconds(session: LockedSession, spec: AgentSpec) -> float:
+    """None are run for a turn that is worked again: they would act a second time."""
+    return 0.0 if session.replays else hook_runs.seconds_due(session, spec)
 
 
 def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
@@ -205,8 +215,9 @@ def _resume(session: LockedSession, turn: int, adopted: bool) -> TurnHead:
         steps_max=spec.agent.steps_max,
         cancelled=session.cancel_turn == turn or stop == "cancelled",
         failure=failure or (UNUSABLE_SETTINGS if spec.settings_error else None),
-        hooks_seconds=hook_runs.seconds_due(session, spec),
+        hooks_seconds=_hooks_seconds(session, spec),
         folder_due=bool(session.folder_due or session.restore_turn),
+        home=session.home,
     )
 
 

@@ -1,7 +1,7 @@
 """A conversation in a terminal."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal
@@ -15,8 +15,10 @@ from everturn.client import Client
 from everturn.errors import UsageError
 from everturn.events import Event
 from everturn.inputs import checked_text
+from everturn.schedules import scheduled
 from everturn.session import Mode
 from everturn.views import ApprovalView, BudgetAskView
+from everturn_activities.cron import coming
 from everturn_workers.cli.completing import Names
 from everturn_workers.cli.deciding import (
     answer_to,
@@ -35,7 +37,8 @@ from everturn_workers.settings import Settings
 HELP = (
     "What you type while a turn works steers it: it joins at the next step. /queue TEXT waits for"
     " the turn's end, /interrupt TEXT ends it and begins the next, /rollback TEXT also takes back"
-    " what it said. /NAME ARGUMENTS asks for a skill, @AGENT TEXT another agent; Tab completes"
+    " what it said. /NAME ARGUMENTS asks for a skill or a prompt of an MCP server, whose resources"
+    " are named by @SERVER:URI; @AGENT TEXT asks another agent; Tab completes"
     " them. /approve, /always and /deny REASON answer a call that waits for leave, /answer TEXT"
     " what the agent asks, /raise LIMIT and /deny what the turn asks about its budget. /cancel ends"
     " the turn, /quit the chat;"
@@ -69,10 +72,13 @@ async def talk(
         conversation = _Conversation(client, session, settings)
         conversation.working = view.status != "idle"
         say(f"Session {session}, agent {settings.agent or view.agent}. {HELP}")
+        for schedule in await client.schedules.list(session):
+            say(f"{scheduled(schedule)} {coming(schedule)}")
         # A turn under way is shown from its beginning; what was before is for `attach`.
         first = view.turn if view.status == "running" else view.turn + 1
         start = await beginning(client, view, first)
         names = Names(await conversation.names())
+        conversation.learn = names.learn
         prompt: PromptSession[str] = PromptSession(
             history=_history(settings.home), completer=names, complete_while_typing=False
         )
@@ -98,18 +104,24 @@ class _Conversation:
         self._agents: frozenset[str] = frozenset()
         self._shown: set[int] = set()
         self.working = False
+        self.learn: Callable[[Mapping[str, str]], None] = lambda names: None
 
     async def names(self) -> dict[str, str]:
         """What a message may begin with, and what that is for: @AGENT, /COMMAND and /SKILL."""
         try:
             agents = (await self._client.agents(self._session)).agents
-            skills = (await self._client.skills(self._session)).skills
+            asked_for = await self._asked_for()
         except UsageError:
             # Of what is wrong with the workspace the turn itself will tell.
             return _COMMANDS
         self._agents = frozenset(agent.name for agent in agents)
-        asked_for = {f"/{skill.name}": skill.description for skill in skills if skill.for_people}
         return {f"@{one.name}": one.description for one in agents} | _COMMANDS | asked_for
+
+    async def _asked_for(self) -> dict[str, str]:
+        """What a person asks for by a slash: skills, and prompts of servers once they are known."""
+        page = await self._client.skills(self._session)
+        skills = {f"/{skill.name}": skill.description for skill in page.skills if skill.for_people}
+        return skills | {f"/{prompt.name}": prompt.description for prompt in page.prompts}
 
     async def watch(self, first: int, start: str, say: Callable[[str], None]) -> None:
         # Made here, where stdout is already the one that keeps clear of the prompt.
@@ -132,6 +144,9 @@ class _Conversation:
                     )
                 if event.type == "turn_finished":
                     self.working = False
+                    if event.turn == 1:
+                        # Only now is it known which prompts there are.
+                        self.learn(await self.names())
 
     async def _show_executors_question(self, event: Event, say: Callable[[str], None]) -> None:
         """What an executor asks is answered in a shell, by the executor's name."""
@@ -169,7 +184,7 @@ class _Conversation:
             await self._help(say)
         elif text.startswith("/") and " " not in text and "/" not in text[1:]:
             skills = (await self._client.skills(self._session)).skills
-            if any(skill.name == text[1:] for skill in skills):
+            if text.startswith("/mcp_") or any(skill.name == text[1:] for skill in skills):
                 await self._send(text, "steer" if self.working else "queue", say)
             else:
                 await self._help(say)
@@ -253,10 +268,13 @@ class _Conversation:
 
     async def _help(self, say: Callable[[str], None]) -> None:
         say(HELP)
-        skills = (await self._client.skills(self._session)).skills
-        names = [f"/{skill.name}" for skill in skills if skill.for_people]
+        page = await self._client.skills(self._session)
+        names = [f"/{skill.name}" for skill in page.skills if skill.for_people]
         if names:
             say(f"Skills: {', '.join(names)}.")
+        prompts = [" ".join((f"/{one.name}", *one.arguments)) for one in page.prompts]
+        if prompts:
+            say(f"Prompts: {', '.join(prompts)}.")
         if self._agents:
             say(f"Agents: {', '.join(f'@{name}' for name in sorted(self._agents))}.")
 

@@ -2,11 +2,14 @@
 
 import re
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from everturn_workers.cli import options
+
+if TYPE_CHECKING:
+    from everturn.views import RestoredView
 
 _SIGNS = {"made": "+", "changed": "~", "removed": "-"}
 
@@ -43,8 +46,10 @@ def list_checkpoints(
         for file in view.files:
             lost = "" if file.known else " (what it held was not kept)"
             typer.echo(f"  {_SIGNS[file.change]} {printable(file.path)}{lost}")
+        if view.unrecorded:
+            typer.echo(f"  and {view.unrecorded} more that are not recorded")
         if view.left_out:
-            typer.echo(f"  {view.left_out} files were too large or too many to be kept")
+            typer.echo(f"  too large or too many to be kept: {view.left_out}")
     if not found and not json:
         typer.echo(f"No tool of session {session} has changed a file.", err=True)
 
@@ -61,7 +66,7 @@ def restore(
     """Put files back as they were before a step; what others changed since stays as it is."""
     from everturn.errors import UsageError
     from everturn_workers.cli.runtime import asked
-    from everturn_workers.cli.show import print_json, printable
+    from everturn_workers.cli.show import print_json
 
     place = re.fullmatch(r"([1-9][0-9]{0,8})(?:\.([1-9][0-9]{0,8}))?", step)
     if place is None:
@@ -72,9 +77,17 @@ def restore(
     if json:
         print_json(restored.model_dump())
         return
+    show_restored(restored)
+
+
+def show_restored(restored: "RestoredView") -> None:
+    from everturn_workers.cli.show import printable
+
     for path in restored.files:
         typer.echo(f"put back {printable(path)}")
     for kept in restored.kept:
         typer.echo(f"left {printable(kept.path)}: {printable(kept.why)}", err=True)
-    if not restored.files and not restored.kept:
+    for note in restored.notes:
+        typer.echo(note, err=True)
+    if not restored.files and not restored.kept and not restored.notes:
         typer.echo("No file had to be put back.", err=True)

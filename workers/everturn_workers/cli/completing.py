@@ -12,6 +12,9 @@ class Names(Completer):
     def __init__(self, named: Mapping[str, str]) -> None:
         self._named = dict(named)
 
+    def learn(self, named: Mapping[str, str]) -> None:
+        self._named = dict(named)
+
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
         begun = document.text_before_cursor
         if begun[:1] not in ("@", "/"):

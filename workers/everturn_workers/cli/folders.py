@@ -40,6 +40,7 @@ def list_folders(
                     "folder": view.folder,
                     "path": view.own_dir,
                     "of": view.working_dir,
+                    "home": view.home,
                     "status": view.status,
                 }
             )
@@ -74,5 +75,12 @@ def remove_folder(
 
     settings = options.read(port=port, home=home)
     removed = asked(lambda client: client.remove_folder(session, force), settings)
+    if removed.left_at is not None:
+        typer.echo(
+            f"Session {session} gave up {removed.path}; the files are left at the home with the id"
+            f" {removed.left_at}.",
+            err=True,
+        )
+        return
     kept = f" The branch {removed.branch} keeps its commits." if removed.branch else ""
     typer.echo(f"Removed {removed.path}.{kept}", err=True)

@@ -12,34 +12,46 @@ from everturn_workers.cli import (
     approvals,
     budgets,
     checkpoints,
+    config,
     context,
+    diff,
     folders,
+    forks,
     knowledge,
     mcp,
     memory,
+    options,
     processes,
     profiles,
+    schedules,
     secrets,
     sessions,
     skills,
+    swarms,
+    tasks,
     usage,
+    webhooks,
     work,
+    workers,
 )
+from everturn_workers.cli.options import PRECEDENCE
 
-DONE, FAILED, USAGE, WAITING, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, FAILED, USAGE, WAITING, PARTLY, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """Exit codes: the turn completed, it failed, the command was wrong, it waits for a person,
-Ctrl-C detached from it."""
+some items of a swarm failed, Ctrl-C detached from it."""
 
 app = typer.Typer(
     name="everturn",
     help="Agents whose turns survive any crash. Exit codes: 0 done, 1 failed, 2 usage,"
-    " 3 waiting for a person, 130 interrupted.",
+    f" 3 waiting for a person, 4 a part failed, 130 interrupted. Settings: {PRECEDENCE}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(options.before_command)
 processes.add_to(app)
+config.add_to(app)
 work.add_to(app)
 sessions.add_to(app)
 context.add_to(app)
@@ -52,9 +64,16 @@ budgets.add_to(app)
 usage.add_to(app)
 memory.add_to(app)
 knowledge.add_to(app)
+schedules.add_to(app)
 folders.add_to(app)
+forks.add_to(app)
+diff.add_to(app)
 checkpoints.add_to(app)
 mcp.add_to(app)
+tasks.add_to(app)
+webhooks.add_to(app)
+swarms.add_to(app)
+workers.add_to(app)
 
 
 def main() -> NoReturn:

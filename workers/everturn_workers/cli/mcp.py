@@ -1,7 +1,8 @@
-"""MCP servers: mcp list, add, test, accept."""
+"""MCP servers: mcp list, add, test, login, logout, accept."""
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from everturn_workers.cli import options
 
 if TYPE_CHECKING:
     from everturn.mcp import Catalogue, ServerConfig
+    from everturn_activities.mcp.sign_ins import Kept
     from everturn_activities.workspace import Workspace
 
 FAILED = 1
@@ -27,24 +29,31 @@ def add_to(app: typer.Typer) -> None:
     mcp.command("list")(list_servers)
     mcp.command("add", context_settings={"ignore_unknown_options": True})(add_server)
     mcp.command("test")(try_server)
+    mcp.command("login")(login)
+    mcp.command("logout")(logout)
     mcp.command("accept")(accept_servers)
     app.add_typer(mcp, name="mcp")
 
 
-def list_servers(workspace: options.Workspace = None, json: options.Json = False) -> None:
-    """The servers of the workspace: what is run or called, and what a repeated call would mean."""
+def list_servers(
+    workspace: options.Workspace = None, home: options.Home = None, json: options.Json = False
+) -> None:
+    """The servers of the workspace: what is run or called, what a repeated call would mean, and
+    whether somebody is signed in."""
     from everturn_workers.cli.sessions import new_table, one_line, print_table
     from everturn_workers.cli.show import print_json
 
-    loaded = _workspace(workspace)
-    table = new_table("server", "kind", "effect", "stateful", "command or address")
+    settings, loaded = options.read(workspace=workspace, home=home), _workspace(workspace)
+    table = new_table("server", "kind", "effect", "stateful", "sign-in", "command or address")
     for name, config in sorted(loaded.settings.mcp.servers.items()):
         kind = "http" if config.url is not None else "stdio"
         if json:
-            print_json({"name": name, "kind": kind, **config.model_dump(mode="json")})
+            told = {"name": name, "kind": kind, **config.model_dump(mode="json")}
+            print_json({**told, "sign_in": _standing(settings.home, loaded.path, name, config)})
         else:
             stateful = "yes" if config.stateful else ""
-            table.add_row(name, kind, config.effect, stateful, one_line(config.shown))
+            standing = _standing(settings.home, loaded.path, name, config) or ""
+            table.add_row(name, kind, config.effect, stateful, standing, one_line(config.shown))
     if json:
         return
     if not loaded.settings.mcp.servers:
@@ -108,24 +117,17 @@ def try_server(
     home: options.Home = None,
     json: options.Json = False,
 ) -> None:
-    """Launch a server and show what it offers, under the names that a model is told."""
+    """Launch a server and show what it offers, under the names that models and people use."""
     from everturn.context.untrusted import neutral
-    from everturn.errors import ServerFailed, UsageError
+    from everturn.errors import ServerFailed
     from everturn.mcp import named
-    from everturn_activities.definitions import meant
     from everturn_activities.toolbox import broken_schema
     from everturn_workers.cli.sessions import new_table, one_line, print_table
     from everturn_workers.cli.show import print_json, printable
 
     settings = options.read(workspace=workspace, home=home)
     loaded = _workspace(workspace)
-    config = loaded.settings.mcp.servers.get(name)
-    if config is None:
-        known = loaded.settings.mcp.servers
-        raise UsageError(
-            f"There is no server {name[:80]!r}{meant(name, known)}; 'everturn mcp list' names those"
-            " there are."
-        )
+    config = _config(loaded, name)
     try:
         catalogue = asyncio.run(_asked(loaded.path, settings.home, name, config))
     except ServerFailed as error:
@@ -147,12 +149,132 @@ def try_server(
             table.add_row(tool, one_line(neutral(offer.name)), effect, about)
     if not json:
         print_table(table)
+        _show_prompts(name, catalogue)
+        if catalogue.has_resources:
+            typer.echo(
+                f"It has resources: agents list and read them, people name them by @{name}:URI."
+            )
     for problem in problems:
         typer.echo(printable(problem), err=True)
     version = printable(catalogue.version) or "unknown"
     typer.echo(f"Server {name}, version {version}, digest {catalogue.digest[:16]}.", err=True)
     if problems:
         raise typer.Exit(FAILED)
+
+
+def _show_prompts(server: str, catalogue: "Catalogue") -> None:
+    from everturn.context.untrusted import neutral
+    from everturn.mcp import tool_name
+    from everturn.mcp_prompts import written
+    from everturn_workers.cli.sessions import new_table, one_line, print_table
+
+    if not catalogue.prompts:
+        return
+    table = new_table("prompt", "arguments", "description")
+    for prompt in catalogue.prompts:
+        name = one_line(tool_name(server, prompt.name))
+        arguments = one_line(neutral(" ".join(written(prompt))))
+        table.add_row(f"/{name}", arguments, one_line(neutral(prompt.description)))
+    print_table(table)
+
+
+def login(
+    name: ServerName,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the address in a browser.")
+    ] = True,
+    workspace: options.Workspace = None,
+    home: options.Home = None,
+) -> None:
+    """Sign in at a server, by OAuth, for all workers of the home."""
+    import logging
+
+    from everturn.errors import ServerFailed, UsageError
+    from everturn_workers.cli.show import printable
+
+    settings, loaded = options.read(workspace=workspace, home=home), _workspace(workspace)
+    config = _config(loaded, name)
+    if config.url is None:
+        raise UsageError(f"Server {name} is a program; who signs in does so at an address.")
+    if any(one.lower() == "authorization" for one in config.headers):
+        raise UsageError(f"Server {name} is sent a header Authorization; take that away first.")
+    # What the SDK logs of a sign-in that fails is for its own authors.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+    def told(url: str) -> None:
+        typer.echo(f"Sign in at {printable(url)}", err=True)
+        if browser:
+            typer.launch(url)
+
+    try:
+        asyncio.run(_sign_in(loaded, settings.home, name, config, told))
+    except ServerFailed as error:
+        typer.echo(printable(f"Nobody was signed in at {name}: {error}."), err=True)
+        raise typer.Exit(FAILED) from None
+    typer.echo(f"Signed in; 'everturn mcp test {name}' shows what {name} offers.", err=True)
+
+
+def logout(
+    name: ServerName, workspace: options.Workspace = None, home: options.Home = None
+) -> None:
+    """Forget a sign-in, in all workers of the home."""
+    settings, loaded = options.read(workspace=workspace, home=home), _workspace(workspace)
+    kept = _kept(settings.home, loaded.path, name, _config(loaded, name))
+    if kept is None or not kept.remove():
+        typer.echo(f"Nobody is signed in at {name}.", err=True)
+        raise typer.Exit(FAILED)
+    typer.echo(f"Signed out of {name}.", err=True)
+
+
+def _config(loaded: "Workspace", name: str) -> "ServerConfig":
+    from everturn.errors import UsageError
+    from everturn_activities.definitions import meant
+
+    known = loaded.settings.mcp.servers
+    if name not in known:
+        raise UsageError(
+            f"There is no server {name[:80]!r}{meant(name, known)}; 'everturn mcp list' names those"
+            " there are."
+        )
+    return known[name]
+
+
+def _kept(home: Path, workspace: Path, name: str, config: "ServerConfig") -> "Kept | None":
+    from everturn_activities.mcp.sign_ins import Kept
+
+    return None if config.url is None else Kept(home, str(workspace), name, config.url)
+
+
+def _standing(home: Path, workspace: Path, name: str, config: "ServerConfig") -> str | None:
+    """Whether somebody is signed in; None where nobody needs to be, as far as that is known."""
+    import time
+
+    kept = _kept(home, workspace, name, config)
+    found = kept.read() if kept is not None else None
+    if found is not None:
+        return found.standing(time.time())
+    return None if config.oauth is None else "signed out"
+
+
+async def _sign_in(
+    loaded: "Workspace",
+    home: Path,
+    name: str,
+    config: "ServerConfig",
+    told: Callable[[str], None],
+) -> None:
+    from everturn_activities.mcp.login import sign_in
+    from everturn_activities.mcp.pool import Place, Pool
+    from everturn_activities.vault import Vault
+
+    kept = _kept(home, loaded.path, name, config)
+    assert kept is not None
+    named = config.oauth.client_secret if config.oauth is not None else None
+    secret = None
+    if named is not None:
+        pool = Pool(Vault(os.environ), home)
+        secret = await pool.value(Place(str(loaded.path), name, config), named)
+    await sign_in(name, config, kept, told, secret)
 
 
 def accept_servers(

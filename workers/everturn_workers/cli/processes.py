@@ -18,6 +18,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(worker)
     app.command()(api)
+    app.command()(migrate)
     app.command()(doctor)
 
 
@@ -50,30 +51,67 @@ def up(
     model: options.Model = None,
     port: options.Port = None,
     home: options.Home = None,
+    config: options.Config = None,
 ) -> None:
     """Run everything in one command: Temporal, a worker and the API."""
     from everturn_workers.supervisor import Up
 
-    settings = options.read(workspace=workspace, agent=agent, model=model, port=port, home=home)
+    settings = options.read(
+        workspace=workspace,
+        agent=agent,
+        model=model,
+        port=port,
+        home=home,
+        config=config,
+    )
     asyncio.run(Up(settings, _say).run())
 
 
-def worker(home: options.Home = None) -> None:
+def worker(
+    home: options.Home = None,
+    config: options.Config = None,
+    roles: options.Roles = None,
+    turns_max: options.TurnsMax = None,
+    models_max: options.ModelsMax = None,
+    tools_max: options.ToolsMax = None,
+    inline_max: options.InlineMax = None,
+    drain_seconds: options.DrainSeconds = None,
+    health_port: options.HealthPort = None,
+) -> None:
     """Run a worker against EVERTURN_TEMPORAL_ADDRESS and EVERTURN_DATABASE_URL."""
-    from everturn_workers.worker import serve
+    from everturn_workers.serving import serve
 
-    serve(options.read(home=home))
+    slots = {"turns_max": turns_max, "models_max": models_max, "tools_max": tools_max}
+    slots |= {"inline_max": inline_max, "health_port": health_port}
+    serve(options.read(home=home, config=config, roles=roles, drain_seconds=drain_seconds, **slots))
 
 
 def api(
     workspace: options.Workspace = None,
     port: options.Port = None,
     home: options.Home = None,
+    config: options.Config = None,
 ) -> None:
     """Run the HTTP API against EVERTURN_TEMPORAL_ADDRESS and EVERTURN_DATABASE_URL."""
     from everturn_workers.api import serve
 
-    serve(options.read(workspace=workspace, port=port, home=home))
+    serve(options.read(workspace=workspace, port=port, home=home, config=config))
+
+
+def migrate(home: options.Home = None, config: options.Config = None) -> None:
+    """Make or upgrade the store's tables, before processes of this version start."""
+    from everturn_workers.runtime import open_runtime
+    from everturn_workers.settings_secrets import masked_url
+
+    settings = options.read(home=home, config=config)
+
+    async def migrated() -> None:
+        # Nothing else is asked for: its servers may not be there yet.
+        async with open_runtime(settings.model_copy(update={"redis_url": None})):
+            return
+
+    asyncio.run(migrated())
+    print(f"The store {masked_url(settings.store_url)} has the tables of this version.")
 
 
 def doctor(
@@ -81,15 +119,16 @@ def doctor(
     model: options.Model = None,
     port: options.Port = None,
     home: options.Home = None,
+    config: options.Config = None,
     json: options.Json = False,
 ) -> None:
     """Check this machine, and say what to do where something lacks."""
     from everturn_workers.cli.show import print_json, printable
     from everturn_workers.doctor import checks
 
-    settings = options.read(workspace=workspace, model=model, port=port, home=home)
+    settings = options.read(workspace=workspace, model=model, port=port, home=home, config=config)
     if settings.workspace is None:
-        nearest = options.nearest_workspace(Path.cwd())
+        nearest = options.nearest_workspace(Path.cwd(), settings.home)
         settings = settings.model_copy(update={"workspace": nearest})
     found = asyncio.run(checks(settings))
     for check in found:
@@ -97,7 +136,8 @@ def doctor(
             print_json(asdict(check))
         else:
             mend = f" {check.mend}" if check.mend else ""
-            print(f"{'ok  ' if check.ok else 'lack'}  {printable(check.sentence + mend)}")
+            mark = "lack" if not check.ok else "warn" if check.mend else "ok  "
+            print(f"{mark}  {printable(check.sentence + mend)}")
     if not all(check.ok for check in found):
         raise typer.Exit(FAILED)
 

@@ -113,7 +113,7 @@ def _workspace(named: Path | None) -> Path | None:
     """The workspace whose profiles count too; None where there is none and none is named."""
     settings = options.read(workspace=named)
     if settings.workspace is None:
-        return options.nearest_workspace(Path.cwd())
+        return options.nearest_workspace(Path.cwd(), settings.home)
     return options.workspace_of(settings, Path.cwd())
 
 

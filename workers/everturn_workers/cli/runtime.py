@@ -33,8 +33,9 @@ def asked(ask: Callable[[Client], Coroutine[None, None, T]], settings: Settings)
 
 @asynccontextmanager
 async def reached(settings: Settings) -> AsyncIterator[Client]:
-    """A client of the runtime on this home, or of the API at the settings' host and port."""
-    async with _client(settings, await _running(settings)) as client:
+    """A client of the API that settings name, else of the runtime on this home, else of the API
+    at the settings' host and port."""
+    async with await _reaching(settings) as client:
         yield client
 
 
@@ -44,11 +45,11 @@ async def reached_or_started(
 ) -> AsyncIterator[tuple[Client, bool]]:
     """As `reached`; where nothing runs on this home, start it and end it afterwards.
 
-    The second part tells whether it was started. Settings that name a Temporal server of
-    their own mean a runtime that others run.
+    The second part tells whether it was started. Settings that name an API, or a Temporal server
+    of their own, mean a runtime that others run.
     """
-    url = await _running(settings)
-    if url is not None or settings.temporal_address is not None:
+    url = None if settings.api_url else await _running(settings)
+    if url or settings.api_url or settings.temporal_address:
         async with _client(settings, url) as client:
             yield client, False
         return
@@ -98,6 +99,10 @@ async def opened(
     return made
 
 
+async def _reaching(settings: Settings) -> Client:
+    return _client(settings, None if settings.api_url else await _running(settings))
+
+
 async def _running(settings: Settings) -> str | None:
     """Where the API of the `up` on this home listens; waits while that is starting."""
     give_up = time.monotonic() + STARTING_SECONDS
@@ -114,6 +119,8 @@ async def _running(settings: Settings) -> str | None:
 
 
 def _address(settings: Settings) -> str:
+    if settings.api_url is not None:
+        return settings.api_url
     host = settings.host if settings.host not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 

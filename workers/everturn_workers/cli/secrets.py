@@ -13,14 +13,8 @@ def add_to(app: typer.Typer) -> None:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    secrets.callback()(_group)
     secrets.command("list")(list_secrets)
     app.add_typer(secrets, name="secrets")
-
-
-def _group() -> None:
-    # With one command only, typer would take it for the group itself.
-    return
 
 
 def list_secrets(workspace: options.Workspace = None, json: options.Json = False) -> None:

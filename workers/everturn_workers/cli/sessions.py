@@ -12,9 +12,16 @@ from everturn_workers.cli.figures import shown_cost
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from everturn.schedules import ScheduleView
     from everturn.views import ApprovalView, SessionView, TurnView, UsageView
 
-    Found = tuple[SessionView, list[TurnView], tuple[SessionView, ...], list[ApprovalView]]
+    Found = tuple[
+        SessionView,
+        list[TurnView],
+        tuple[SessionView, ...],
+        list[ApprovalView],
+        tuple[ScheduleView, ...],
+    ]
 
 
 EXECUTORS_MAX = 200
@@ -60,6 +67,8 @@ def show_session(
     json: options.Json = False,
 ) -> None:
     """A session's turns and their steps: model, attempts, tokens, cost, time."""
+    from everturn.schedules import scheduled
+    from everturn_activities.cron import coming
     from everturn_workers.cli.runtime import reached
     from everturn_workers.cli.show import print_json, printable
 
@@ -69,9 +78,10 @@ def show_session(
         async with reached(settings) as client:
             handed = await client.sessions(EXECUTORS_MAX, parent=session)
             turns, waiting = await client.turns(session), await client.approvals(session)
-            return await client.session(session), turns, handed.sessions, waiting
+            schedules = await client.schedules.list(session)
+            return await client.session(session), turns, handed.sessions, waiting, schedules
 
-    view, turns, executors, waiting = asyncio.run(found())
+    view, turns, executors, waiting, schedules = asyncio.run(found())
     if json:
         print_json(
             {
@@ -79,6 +89,7 @@ def show_session(
                 "turns": [turn.model_dump() for turn in turns],
                 "executors": [one.model_dump() for one in executors],
                 "waits_for": [one.model_dump() for one in waiting],
+                "schedules": [one.model_dump() for one in schedules],
             }
         )
     else:
@@ -90,6 +101,8 @@ def show_session(
                 f"It began with {view.imported} imported messages;"
                 f" 'everturn sessions export {view.id}' shows them."
             )
+        if view.forked is not None:
+            typer.echo(f"It {view.forked.told(f'session {view.forked.session}')}.")
         if view.parent is not None:
             typer.echo(f"It is an executor of session {view.parent}.")
         print_table(_turns_table(turns))
@@ -100,10 +113,12 @@ def show_session(
         if executors:
             typer.echo("Its executors, the newest first:")
             print_table(_sessions_table(executors))
+        for one in schedules:
+            typer.echo(printable(f"{scheduled(one)} {coming(one)}"))
         for asked in view.asked:
             typer.echo(f"It waits for an answer about its budget: {printable(asked.text)}")
-        for one in reversed(waiting):
-            typer.echo(_waits_for(one))
+        for question in reversed(waiting):
+            typer.echo(_waits_for(question))
 
 
 def _waits_for(one: "ApprovalView") -> str:
@@ -153,9 +168,13 @@ def _sessions_table(views: "tuple[SessionView, ...]") -> "Table":
             f"{view.usage.input_tokens + view.usage.output_tokens:,}",
             _cost(view.usage),
             _minute(view.updated_at),
-            one_line(view.title),
+            one_line(view.title) + _origin(view),
         )
     return table
+
+
+def _origin(view: "SessionView") -> str:
+    return "" if view.forked is None else f" (fork of {view.forked.session[:20]})"
 
 
 def _turns_table(turns: "list[TurnView]") -> "Table":

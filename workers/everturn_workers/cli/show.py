@@ -9,8 +9,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from everturn.context.untrusted import unframed
 from everturn.events import Event
 from everturn.reading import ToolReading, Transcript, TurnResult
+from everturn.schedules import SENDER
 from everturn_workers.cli.figures import shown_cost
 
 ARGUMENTS_CHARACTERS = 100
@@ -91,7 +93,10 @@ class Page:
                 call = self._tool(event)
                 took = _seconds(call.duration_seconds or 0.0)
                 if call.state == "failed":
-                    self._say(f"{call.name} {took}: {_preview(call.text)}", "failed ", "red")
+                    said = _preview(unframed(call.text))
+                    self._say(f"{call.name} {took}: {said}", "failed ", "red")
+                elif body.get("recorded"):
+                    self._say(f"{call.name}, as it was", "recorded", "green")
                 else:
                     self._say(f"{call.name} {took}", "done   ", "green")
             case "hook_finished":
@@ -111,6 +116,10 @@ class Page:
                 self._say(
                     f"{before} facts of the {body['scope']} became {after}.", "memory ", "yellow"
                 )
+            case "message_accepted" if body["message_id"].startswith(SENDER):
+                quoted = self._sent[body["message_id"]] = f'"{_preview(body.get("text", ""))}"'
+                name = body["message_id"].removeprefix(SENDER).partition(":")[0]
+                self._say(f"{name} says {quoted}", "schedule", "cyan")
             case "message_accepted" if event.turn or self._works:
                 quoted = self._sent[body["message_id"]] = f'"{_preview(body.get("text", ""))}"'
                 self._say(body.get("note") or f"{quoted} {_WILL[body['mode']]}", "message", "cyan")
@@ -139,6 +148,8 @@ class Page:
             case "executor_finished":
                 told = f"{body['executor']} {body['outcome']} in {_count(body['steps'], 'step')}"
                 self._say(told, "reports", "green" if body["outcome"] == "completed" else "red")
+            case "snapshot":
+                self._supersede()
             case "gap":
                 self._say("Older events were trimmed away.", "gap    ", "yellow")
             case "turn_finished":

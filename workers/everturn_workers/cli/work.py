@@ -47,7 +47,7 @@ def run(
     ] = False,
 ) -> None:
     """Work one task to its end and show it."""
-    text = _text_of(task)
+    text = text_of(task)
     settings = options.read(
         workspace=workspace,
         agent=agent,
@@ -167,7 +167,7 @@ def send(
     json: options.Json = False,
 ) -> None:
     """Send a message and return once it is kept; prints the cursor to attach after."""
-    message = _text_of(text)
+    message = text_of(text)
     settings = options.read(agent=agent, model=model, port=port, home=home)
 
     async def sent() -> None:
@@ -264,7 +264,7 @@ def cancel(
     asyncio.run(cancelled())
 
 
-def _text_of(task: str) -> str:
+def text_of(task: str) -> str:
     """The task that was given as an argument, or on stdin."""
     from everturn.inputs import TEXT_BYTES_MAX, checked_text, text_from_bytes
 

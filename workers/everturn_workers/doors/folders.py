@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from everturn.errors import OwnerAlive, RuntimeUnavailable, ToolFailed, UsageError
 from everturn.views import FolderRemovedView
 from everturn_activities import own_folders
+from everturn_workers.doors.homes import is_elsewhere
 from everturn_workers.doors.parts import Name, Parts, key_of
 
 
@@ -26,6 +27,16 @@ def add_folders(routes: APIRouter, parts: Parts) -> None:
             await store.release_folder(key)
             raise AssertionError
         own_dir = known.own_dir
+        if is_elsewhere(parts, known.home):
+            if not force:
+                raise UsageError(
+                    f"The folder {own_dir} of session {session!r} is at the home with the id"
+                    f" {known.home}; remove it by an API of that home. To give up what is there,"
+                    " and have the next turn make another, remove it with --force (over HTTP:"
+                    " force=true)."
+                )
+            await store.release_folder(key)
+            return FolderRemovedView(path=own_dir, left_at=known.home)
         loop = asyncio.get_running_loop()
 
         def release() -> None:

@@ -20,6 +20,7 @@ from everturn_workers.settings import Settings
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 OPEN_PATHS = frozenset({"/healthz"})
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+_SWARMS = re.compile(r"/v1/swarms(/[^/]+/items)?")
 _MESSAGES = re.compile(r"/v1/sessions/[^/]+/(messages|import)")
 
 
@@ -132,8 +133,7 @@ class Guard:
         limit = _bytes_max(scope)
         return (
             413,
-            f"The body is above the limit of {limit // (1024 * 1024)} MiB; put large content"
-            " into a file of the working folder and name the file in the message.",
+            f"The body is above the limit of {limit // (1024 * 1024)} MiB; {_mend(scope)}.",
             # What is left of the body would be taken for the next request.
             {"connection": "close"},
         )
@@ -150,6 +150,15 @@ def _is_empty(headers: dict[bytes, bytes]) -> bool:
 
 def _bytes_max(scope: Scope) -> int:
     return MESSAGE_BODY_BYTES_MAX if _MESSAGES.fullmatch(scope["path"]) else BODY_BYTES_MAX
+
+
+def _mend(scope: Scope) -> str:
+    if _SWARMS.fullmatch(scope["path"]):
+        return (
+            "begin the swarm with 'open', and send its items in pieces to /v1/swarms/{id}/items;"
+            " put what is large in an item into a file and name the file"
+        )
+    return "put large content into a file of the working folder and name the file in the message"
 
 
 def _name(host: str) -> str:

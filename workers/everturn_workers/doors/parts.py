@@ -16,19 +16,24 @@ from everturn_activities.event_log import EventLog
 from everturn_activities.knowledge.library import Library
 from everturn_activities.store import Store
 from everturn_activities.store.sql_memories import SqlMemories
+from everturn_activities.store.sql_swarms import SqlSwarms
+from everturn_activities.store.sql_tasks import SqlTasks
+from everturn_activities.store.workers import SqlWorkers
 from everturn_workers.doors.streams import Streams
 from everturn_workers.front import Front
 from everturn_workers.invocations import Invocations
+from everturn_workers.kept_schedules import KeptSchedules
 from everturn_workers.settings import Settings
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The folder that a workspace's tools work in, and whether sessions of the agent have one of
-    their own."""
+    """The folder that a workspace's tools work in, whether sessions of the agent have one of
+    their own, and the names of its secrets."""
 
     working_dir: Path
     folder: FolderKind | None = None
+    secrets: tuple[str, ...] = ()
 
 
 Check = Callable[[Path, str | None, str | None], Checked]
@@ -42,7 +47,11 @@ Raises WorkspaceError, UnknownAgent or UnknownModel where a turn could not be wo
 class Parts:
     store: Store
     memories: SqlMemories
+    tasks: SqlTasks
+    keeper: KeptSchedules
+    swarms: SqlSwarms
     library: Library
+    workers: SqlWorkers
     events: EventLog
     front: Front
     settings: Settings

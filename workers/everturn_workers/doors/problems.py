@@ -15,7 +15,10 @@ from everturn.errors import (
     IdempotencyConflict,
     RuntimeUnavailable,
     TooLarge,
+    UnknownSchedule,
     UnknownSession,
+    UnknownTask,
+    UnknownWebhook,
     UsageError,
 )
 from everturn.views import Problem
@@ -25,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _STATUS: dict[type[EverturnError], int] = {
     UnknownSession: 404,
+    UnknownSchedule: 404,
+    UnknownTask: 404,
+    UnknownWebhook: 404,
     IdempotencyConflict: 409,
     TooLarge: 413,
     UsageError: 422,
@@ -53,7 +59,9 @@ def tell_problems(app: FastAPI) -> None:
 def problem_of(error: EverturnError) -> Response:
     for kind in type(error).__mro__:
         if kind in _STATUS:
-            return problem(_STATUS[kind], str(error), f"urn:everturn:{type(error).__name__}")
+            status = _STATUS[kind]
+            again = {"retry-after": "1"} if status == 503 else None
+            return problem(status, str(error), f"urn:everturn:{type(error).__name__}", again)
     log.error("a request failed: %s", error)
     return problem(500, "The server failed on this request; its log tells why.")
 

@@ -34,6 +34,12 @@ class Streams:
         """End every stream; clients go on where they were, elsewhere or later."""
         self._closing.set()
 
+    async def rest(self, seconds: float) -> bool:
+        """Wait so long; whether streams are to end, which cuts it short."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+        return self._closing.is_set()
+
     def open(
         self, key: SessionKey, after: tuple[int, int], until_turn: int | None, over: bool
     ) -> Response:

@@ -16,8 +16,15 @@ from everturn.budgets import Budget, BudgetVerdict
 from everturn.errors import UsageError
 from everturn.events import cursor_from_text
 from everturn.inputs import checked_id, checked_message, checked_text
-from everturn.memory import USER
-from everturn.messages import Document, Image, SkillInvocation, UserMessage, user_text
+from everturn.messages import (
+    Document,
+    Image,
+    PromptInvocation,
+    ResourceMention,
+    SkillInvocation,
+    UserMessage,
+    user_text,
+)
 from everturn.session import SessionKey
 from everturn.views import (
     AcceptedView,
@@ -44,16 +51,23 @@ from everturn.views import (
     UsageBy,
     UsagePage,
 )
-from everturn_activities.own_folders import own_path
-from everturn_activities.store import Inbound, SessionSettings
+from everturn_activities.store import Inbound
 from everturn_activities.store.usage import start_of
 from everturn_workers.doors.approvals import add_approvals
 from everturn_workers.doors.checkpoints import add_checkpoints
 from everturn_workers.doors.folders import add_folders
+from everturn_workers.doors.forks import add_forks
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
-from everturn_workers.doors.parts import Name, Parts, authorize, folder, key_of
+from everturn_workers.doors.opening import session_settings
+from everturn_workers.doors.parts import Name, Parts, authorize, key_of
+from everturn_workers.doors.schedules import add_schedules
 from everturn_workers.doors.servers import add_servers
+from everturn_workers.doors.swarms import add_swarms
+from everturn_workers.doors.tasks import add_tasks
+from everturn_workers.doors.webhooks import add_webhooks
+from everturn_workers.doors.workers import add_workers
+from everturn_workers.invocations import may_ask
 from everturn_workers.known_session import demand_same
 from everturn_workers.roster import roster
 
@@ -96,9 +110,15 @@ def router(parts: Parts) -> APIRouter:
         add_approvals,
         add_checkpoints,
         add_folders,
+        add_forks,
         add_memory,
         add_knowledge,
         add_servers,
+        add_tasks,
+        add_webhooks,
+        add_workers,
+        add_schedules,
+        add_swarms,
     ):
         add(routes, parts)
     return routes
@@ -111,7 +131,7 @@ def _sessions(routes: APIRouter, parts: Parts) -> None:
     async def create_session(request: Request, body: NewSession) -> SessionView:
         name = secrets.token_hex(8) if body.id is None else checked_id(body.id, "session id")
         key = SessionKey(authorize(request), name)
-        settings = await asyncio.to_thread(_session_settings, parts, body, key)
+        settings = await asyncio.to_thread(session_settings, parts, body, key)
         view = await store.create_session(key, settings)
         # Of one that exists, only what this request names must be as it says.
         named = body.model_dump(include=_SETTINGS, exclude_none=True)
@@ -145,10 +165,9 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
     async def send_message(request: Request, session: Name, body: NewMessage) -> AcceptedView:
         key = key_of(request, session)
         message = _user_message(body)
-        if body.text is not None and body.text.lstrip().startswith("/"):
-            view = await store.session(key)
-            asked = await parts.invocations.of(view, body.agent, body.text)
-            message = message if asked is None else UserMessage(parts=(asked,))
+        if body.text is not None and may_ask(body.text):
+            asked = await parts.invocations.of(key, body.agent, body.text)
+            message = message if asked is None else UserMessage(parts=asked)
         inbound = Inbound(
             id=secrets.token_hex(16) if body.id is None else checked_id(body.id, "message id"),
             kind="message",
@@ -166,7 +185,7 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
     @routes.get("/sessions/{id}/skills")
     async def list_skills(request: Request, session: Name) -> SkillPage:
         """The skills of the session's agent."""
-        return await parts.invocations.page(await store.session(key_of(request, session)))
+        return await parts.invocations.page(key_of(request, session))
 
     @routes.get("/sessions/{id}/agents")
     async def list_agents(request: Request, session: Name) -> AgentPage:
@@ -232,11 +251,13 @@ def _events(routes: APIRouter, parts: Parts) -> None:
         """
         key = key_of(request, session)
         cursor = _cursor(request.headers.get("last-event-id") or after or "0")
-        _demand_reached(cursor, await store.session(key))
+        end = await events.end(key, cursor)
+        if cursor > end:
+            raise _not_reached(session, cursor, end)
         if request.headers.get("accept", "").startswith("application/json"):
             page = await events.read(key, cursor, EVENTS_PAGE)
-            end = page[-1].cursor if page else f"{cursor[0]}.{cursor[1]}"
-            told = {"events": [event.flat() for event in page], "cursor": end}
+            last = page[-1].cursor if page else f"{cursor[0]}.{cursor[1]}"
+            told = {"events": [event.flat() for event in page], "cursor": last}
             return Response(orjson.dumps(told), media_type="application/json")
         if until is None:
             return parts.streams.open(key, cursor, until_turn=None, over=False)
@@ -247,14 +268,13 @@ def _events(routes: APIRouter, parts: Parts) -> None:
         return parts.streams.open(key, cursor, until_turn=turn or 0, over=over)
 
 
-def _demand_reached(cursor: tuple[int, int], session: SessionView) -> None:
-    """Refuse a cursor behind the log's end: whoever waits there would never be told of it."""
-    if cursor > cursor_from_text(session.cursor):
-        raise UsageError(
-            f"The cursor {cursor[0]}.{cursor[1]} lies behind the end of session {session.id!r},"
-            f" which is {session.cursor}: it is another session's, or the store was put back"
-            " since; begin anew at 0, or at that end."
-        )
+def _not_reached(session: str, cursor: tuple[int, int], end: tuple[int, int]) -> UsageError:
+    """Nobody who waits behind the log's end would ever be told of it."""
+    return UsageError(
+        f"The cursor {cursor[0]}.{cursor[1]} lies behind the end of session {session!r},"
+        f" which is {end[0]}.{end[1]}: it is another session's, or the store was put back"
+        " since; begin anew at 0, or at that end."
+    )
 
 
 def _controls(routes: APIRouter, parts: Parts) -> None:
@@ -329,34 +349,6 @@ def _compactions(routes: APIRouter, parts: Parts) -> None:
         return CompactionUndoneView(first=undone.first, last=undone.last)
 
 
-def _session_settings(parts: Parts, body: NewSession, key: SessionKey) -> SessionSettings:
-    """What a session is created with, each part checked. Reads files."""
-    named = body.workspace or parts.settings.workspace
-    if named is None:
-        raise UsageError(
-            "The session names no workspace and the server has none; send 'workspace', or start"
-            " the server with EVERTURN_WORKSPACE."
-        )
-    workspace = folder("workspace", Path(named))
-    agent = body.agent or parts.settings.agent
-    model = body.model or parts.settings.model
-    checked = parts.check(workspace, agent, model)
-    working_dir = checked.working_dir
-    kind = body.folder or checked.folder or parts.settings.folder or "shared"
-    if body.working_dir is not None:
-        working_dir = folder("working_dir", Path(body.working_dir))
-    own_dir = own_path(parts.settings.home, key, kind, working_dir)
-    return SessionSettings(
-        workspace=str(workspace),
-        working_dir=str(working_dir),
-        agent=agent or "default",
-        model=model,
-        user=USER if body.user is None else checked_id(body.user, "user"),
-        folder=kind,
-        own_dir=None if own_dir is None else str(own_dir),
-    )
-
-
 def _user_message(body: NewMessage) -> UserMessage:
     if (body.text is None) == (body.message is None):
         raise UsageError("A message has either 'text' or 'message'; send one of the two.")
@@ -366,9 +358,15 @@ def _user_message(body: NewMessage) -> UserMessage:
     for part in body.message.parts:
         if isinstance(part, Image | Document):
             _check_base64(part)
-        elif isinstance(part, SkillInvocation):
+        elif isinstance(part, SkillInvocation | PromptInvocation):
             raise UsageError(
-                f"A message cannot bring a skill's text along; send 'text': {part.said[:80]!a}."
+                f"A message cannot bring a {part.type}'s text along; send 'text':"
+                f" {part.said[:80]!a}."
+            )
+        elif isinstance(part, ResourceMention):
+            raise UsageError(
+                "A message cannot bring a resource's text along; send 'text':"
+                f" {f'@{part.server}:{part.uri}'[:80]!a}."
             )
     return checked_message(body.message)
 

@@ -8,12 +8,16 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
 
 def upgrade() -> None:
+    _create_workers()
     _create_budgets()
     _create_approvals()
     _create_governor()
     _create_memory()
+    _create_tasks()
     op.create_table(
         "blobs",
         sa.Column("digest", sa.Text(), nullable=False),
@@ -24,7 +28,7 @@ def upgrade() -> None:
         "session_layers",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
@@ -34,15 +38,27 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sid", "agent", "layer", name=op.f("pk_session_layers")),
     )
     op.create_table(
+        "record_homes",
+        sa.Column(
+            "sid",
+            NUMBER,
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("home", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "turn", "home", name=op.f("pk_record_homes")),
+    )
+    op.create_table(
         "beginnings",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
         sa.Column("run_id", sa.Text(), nullable=False),
-        sa.Column("k", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("k", NUMBER, autoincrement=False, nullable=False),
         sa.Column("head", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "run_id", "k", name=op.f("pk_beginnings")),
     )
@@ -50,36 +66,37 @@ def upgrade() -> None:
         "cuts",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("first", sa.Integer(), nullable=False),
-        sa.Column("last", sa.Integer(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("first", NUMBER, nullable=False),
+        sa.Column("last", NUMBER, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
         sa.Column("body", sa.Text(), nullable=True),
-        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("undone_n", sa.Integer(), nullable=True),
+        sa.Column("undone_n", NUMBER, nullable=True),
         sa.Column("undone_at", sa.Double(), nullable=True),
+        sa.Column("nonce", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_cuts")),
     )
     op.create_table(
         "events",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("epoch", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("seq", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("epoch", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("seq", NUMBER, autoincrement=False, nullable=False),
         sa.Column("event_id", sa.Text(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("step", NUMBER, nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
         sa.Column("type", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("time", sa.Double(), nullable=False),
@@ -87,17 +104,20 @@ def upgrade() -> None:
         sa.UniqueConstraint("sid", "event_id", name=op.f("uq_events_sid_event_id")),
     )
     _create_executors()
+    _create_swarms()
+    _create_forks()
     _create_hook_runs()
     _create_served_tools()
+    _create_schedules()
     op.create_table(
         "inbox",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("position", NUMBER, autoincrement=False, nullable=False),
         sa.Column("sender_id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("mode", sa.Text(), nullable=False),
@@ -105,14 +125,15 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text(), nullable=False),
         sa.Column("agent", sa.Text(), nullable=True),
         sa.Column("model", sa.Text(), nullable=True),
-        sa.Column("target", sa.Integer(), nullable=True),
-        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("target", NUMBER, nullable=True),
+        sa.Column("tokens", NUMBER, nullable=False),
+        sa.Column("renders", NUMBER, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=True),
+        sa.Column("turn", NUMBER, nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("newest_turn", sa.Integer(), nullable=False),
+        sa.Column("newest_turn", NUMBER, nullable=False),
         sa.Column("cursor", sa.Text(), nullable=False),
-        sa.Column("queued", sa.Integer(), nullable=False),
+        sa.Column("queued", NUMBER, nullable=False),
         sa.Column("note", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_inbox")),
         sa.UniqueConstraint("sid", "sender_id", name=op.f("uq_inbox_sid_sender_id")),
@@ -124,18 +145,18 @@ def upgrade() -> None:
         "messages",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("position", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("position", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("step", NUMBER, nullable=False),
+        sa.Column("part", NUMBER, nullable=False),
         sa.Column("role", sa.Text(), nullable=False),
-        sa.Column("tokens", sa.Integer(), nullable=False),
-        sa.Column("result_characters", sa.Integer(), nullable=False),
-        sa.Column("said", sa.Integer(), nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
+        sa.Column("result_characters", NUMBER, nullable=False),
+        sa.Column("said", NUMBER, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "position", name=op.f("pk_messages")),
@@ -145,7 +166,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "sessions",
-        sa.Column("sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("sid", NUMBER, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
@@ -157,37 +178,45 @@ def upgrade() -> None:
         sa.Column("working_dir", sa.Text(), nullable=False),
         sa.Column("folder", sa.Text(), nullable=False),
         sa.Column("own_dir", sa.Text(), nullable=True),
+        sa.Column("home", sa.Text(), nullable=True),
         sa.Column("folder_problem", sa.Text(), nullable=True),
         sa.Column("user", sa.Text(), nullable=False),
-        sa.Column(
-            "parent_sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True
-        ),
+        sa.Column("parent_sid", NUMBER, nullable=True),
         sa.Column("rules", sa.Text(), nullable=True),
+        sa.Column("swarm_sid", NUMBER, nullable=True),
+        sa.Column("replays", NUMBER, nullable=False),
+        sa.Column("task", NUMBER, nullable=True),
+        sa.Column("priority", NUMBER, nullable=True),
+        sa.Column("webhook", sa.Text(), nullable=True),
+        sa.Column("output", sa.Text(), nullable=True),
         sa.Column("useful", sa.Text(), nullable=True),
         sa.Column("served", sa.Text(), nullable=True),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("open_turn", sa.Integer(), nullable=True),
-        sa.Column("cancel_turn", sa.Integer(), nullable=False),
+        sa.Column("renders_due", NUMBER, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("open_turn", NUMBER, nullable=True),
+        sa.Column("cancel_turn", NUMBER, nullable=False),
         sa.Column("host_workflow_id", sa.Text(), nullable=True),
         sa.Column("host_run_id", sa.Text(), nullable=True),
-        sa.Column("host_epoch", sa.Integer(), nullable=False),
+        sa.Column("host_epoch", NUMBER, nullable=False),
         sa.Column("wake_at", sa.Double(), nullable=True),
-        sa.Column("inbox_pos", sa.Integer(), nullable=False),
-        sa.Column("message_pos", sa.Integer(), nullable=False),
-        sa.Column("message_tokens", sa.Integer(), nullable=False),
-        sa.Column("history_tokens", sa.Integer(), nullable=False),
-        sa.Column("result_tokens", sa.Integer(), nullable=False),
-        sa.Column("result_characters", sa.Integer(), nullable=False),
-        sa.Column("cut_n", sa.Integer(), nullable=False),
-        sa.Column("sent_first", sa.Integer(), nullable=False),
-        sa.Column("sent_since", sa.Integer(), nullable=False),
-        sa.Column("compact_asked", sa.Integer(), nullable=False),
-        sa.Column("compaction_failures", sa.Integer(), nullable=False),
-        sa.Column("event_epoch", sa.Integer(), nullable=False),
-        sa.Column("event_seq", sa.Integer(), nullable=False),
-        sa.Column("budgeted", sa.Integer(), nullable=False),
-        sa.Column("folder_due", sa.Integer(), nullable=False),
-        sa.Column("restore_turn", sa.Integer(), nullable=False),
+        sa.Column("inbox_pos", NUMBER, nullable=False),
+        sa.Column("message_pos", NUMBER, nullable=False),
+        sa.Column("message_tokens", NUMBER, nullable=False),
+        sa.Column("history_tokens", NUMBER, nullable=False),
+        sa.Column("result_tokens", NUMBER, nullable=False),
+        sa.Column("result_characters", NUMBER, nullable=False),
+        sa.Column("cut_n", NUMBER, nullable=False),
+        sa.Column("sent_first", NUMBER, nullable=False),
+        sa.Column("sent_since", NUMBER, nullable=False),
+        sa.Column("compact_asked", NUMBER, nullable=False),
+        sa.Column("compaction_failures", NUMBER, nullable=False),
+        sa.Column("event_epoch", NUMBER, nullable=False),
+        sa.Column("event_seq", NUMBER, nullable=False),
+        sa.Column("log_epoch", NUMBER, nullable=False),
+        sa.Column("budgeted", NUMBER, nullable=False),
+        sa.Column("folder_due", NUMBER, nullable=False),
+        sa.Column("restore_turn", NUMBER, nullable=False),
+        sa.Column("restore_step", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("sid", name=op.f("pk_sessions")),
         sa.UniqueConstraint("tenant", "id", name=op.f("uq_sessions_tenant_id")),
     )
@@ -199,29 +228,30 @@ def upgrade() -> None:
         "side_calls",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("ordinal", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("ordinal", NUMBER, autoincrement=False, nullable=False),
         sa.Column("plan", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
+        sa.Column("failures", NUMBER, nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("nonce", sa.Text(), nullable=True),
         sa.Column("task_token", sa.LargeBinary(), nullable=True),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("content_key", sa.Text(), nullable=True),
         sa.Column("reply", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("input_tokens", sa.Integer(), nullable=False),
-        sa.Column("output_tokens", sa.Integer(), nullable=False),
-        sa.Column("cached_tokens", sa.Integer(), nullable=False),
-        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
+        sa.Column("input_tokens", NUMBER, nullable=False),
+        sa.Column("output_tokens", NUMBER, nullable=False),
+        sa.Column("cached_tokens", NUMBER, nullable=False),
+        sa.Column("reasoning_tokens", NUMBER, nullable=False),
         sa.Column("cost_usd", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "turn", "kind", "ordinal", name=op.f("pk_side_calls")),
     )
@@ -241,35 +271,37 @@ def upgrade() -> None:
         "steps",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("step", NUMBER, autoincrement=False, nullable=False),
         sa.Column("context", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("placement", sa.Text(), nullable=False),
         sa.Column("worker", sa.Text(), nullable=True),
+        sa.Column("nonce", sa.Text(), nullable=True),
         sa.Column("task_token", sa.LargeBinary(), nullable=True),
         sa.Column("started_at", sa.Double(), nullable=True),
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("stop", sa.Text(), nullable=True),
         sa.Column("head", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("failures", sa.Integer(), nullable=False),
-        sa.Column("stalls", sa.Integer(), nullable=False),
-        sa.Column("reruns", sa.Integer(), nullable=False),
-        sa.Column("context_tokens", sa.Integer(), nullable=False),
-        sa.Column("input_tokens", sa.Integer(), nullable=False),
-        sa.Column("output_tokens", sa.Integer(), nullable=False),
-        sa.Column("cached_tokens", sa.Integer(), nullable=False),
-        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
+        sa.Column("refused", NUMBER, nullable=False),
+        sa.Column("failures", NUMBER, nullable=False),
+        sa.Column("stalls", NUMBER, nullable=False),
+        sa.Column("reruns", NUMBER, nullable=False),
+        sa.Column("context_tokens", NUMBER, nullable=False),
+        sa.Column("input_tokens", NUMBER, nullable=False),
+        sa.Column("output_tokens", NUMBER, nullable=False),
+        sa.Column("cached_tokens", NUMBER, nullable=False),
+        sa.Column("reasoning_tokens", NUMBER, nullable=False),
         sa.Column("cost_usd", sa.Double(), nullable=True),
-        sa.Column("estimated", sa.Integer(), nullable=False),
-        sa.Column("results_told", sa.Integer(), nullable=False),
+        sa.Column("estimated", NUMBER, nullable=False),
+        sa.Column("results_told", NUMBER, nullable=False),
         sa.PrimaryKeyConstraint("sid", "turn", "step", name=op.f("pk_steps")),
     )
     with op.batch_alter_table("steps", schema=None) as batch_op:
@@ -282,13 +314,13 @@ def upgrade() -> None:
         "tool_calls",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("idx", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("step", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("idx", NUMBER, autoincrement=False, nullable=False),
         sa.Column("call_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("arguments", sa.Text(), nullable=False),
@@ -296,7 +328,7 @@ def upgrade() -> None:
         sa.Column("digest", sa.Text(), nullable=True),
         sa.Column("placement", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
         sa.Column("worker", sa.Text(), nullable=True),
         sa.Column("nonce", sa.Text(), nullable=True),
         sa.Column("task_token", sa.LargeBinary(), nullable=True),
@@ -304,13 +336,14 @@ def upgrade() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("duration_seconds", sa.Double(), nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
-        sa.Column("failed", sa.Integer(), nullable=False),
-        sa.Column("tokens", sa.Integer(), nullable=False),
-        sa.Column("asks", sa.Integer(), nullable=False),
-        sa.Column("edited", sa.Integer(), nullable=False),
-        sa.Column("gated", sa.Integer(), nullable=False),
-        sa.Column("followed", sa.Integer(), nullable=False),
+        sa.Column("failed", NUMBER, nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
+        sa.Column("asks", NUMBER, nullable=False),
+        sa.Column("edited", NUMBER, nullable=False),
+        sa.Column("gated", NUMBER, nullable=False),
+        sa.Column("followed", NUMBER, nullable=False),
         sa.Column("note", sa.Text(), nullable=True),
+        sa.Column("recorded", NUMBER, nullable=False),
         sa.Column("whole", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "turn", "step", "idx", name=op.f("pk_tool_calls")),
     )
@@ -327,24 +360,26 @@ def upgrade() -> None:
         "turns",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
         sa.Column("agent", sa.Text(), nullable=False),
         sa.Column("spec_hash", sa.Text(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("outcome", sa.Text(), nullable=True),
         sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("adoptions", sa.Integer(), nullable=False),
+        sa.Column("adoptions", NUMBER, nullable=False),
         sa.Column("boundary", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "turn", name=op.f("pk_turns")),
     )
 
 
 def downgrade() -> None:
+    op.drop_table("workers")
+    _drop_tasks()
     _drop_memory()
     _drop_governor()
     _drop_approvals()
@@ -376,14 +411,93 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_inbox_sid_state"))
 
     op.drop_table("inbox")
+    _drop_schedules()
     _drop_hook_runs()
+    op.drop_table("swarm_items")
+    op.drop_table("swarms")
     _drop_executors()
+    _drop_forks()
     op.drop_table("served_tools")
     op.drop_table("events")
     op.drop_table("cuts")
     op.drop_table("beginnings")
+    op.drop_table("record_homes")
     op.drop_table("session_layers")
     op.drop_table("blobs")
+
+
+def _create_swarms() -> None:
+    op.create_table(
+        "swarms",
+        sa.Column(
+            "sid",
+            NUMBER,
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("open", NUMBER, nullable=False),
+        sa.Column("level", NUMBER, nullable=False),
+        sa.Column("items", NUMBER, nullable=False),
+        sa.Column("completed", NUMBER, nullable=False),
+        sa.Column("rounds", NUMBER, nullable=False),
+        sa.Column("settled", NUMBER, nullable=False),
+        sa.Column("cost_usd", sa.Double(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("begun_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("wake_at", sa.Double(), nullable=True),
+        sa.Column("spec_hash", sa.Text(), nullable=True),
+        sa.Column("reduce_hash", sa.Text(), nullable=True),
+        sa.Column("harmless", NUMBER, nullable=False),
+        sa.PrimaryKeyConstraint("sid", name=op.f("pk_swarms")),
+    )
+    with op.batch_alter_table("swarms", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_swarms_wake_at"), ["wake_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_swarms_state"), ["state"], unique=False)
+    op.create_table(
+        "swarm_items",
+        sa.Column(
+            "sid",
+            NUMBER,
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("level", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("input", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempts", NUMBER, nullable=False),
+        sa.Column("taken_by", sa.Text(), nullable=True),
+        sa.Column("child", sa.Text(), nullable=True),
+        sa.Column("twin", sa.Text(), nullable=True),
+        sa.Column("twin_taken_by", sa.Text(), nullable=True),
+        sa.Column("twin_begun", NUMBER, nullable=False),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("text", sa.Text(), nullable=True),
+        sa.Column("steps", NUMBER, nullable=False),
+        sa.Column("cost_usd", sa.Double(), nullable=False),
+        sa.Column("begun_at", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("settled", NUMBER, nullable=True),
+        sa.PrimaryKeyConstraint("sid", "level", "n", name=op.f("pk_swarm_items")),
+        sa.UniqueConstraint("sid", "level", "name", name=op.f("uq_swarm_items_sid_level_name")),
+    )
+    with op.batch_alter_table("swarm_items", schema=None) as batch_op:
+        for columns in (
+            ["sid", "level", "state", "n"],
+            ["sid", "level", "settled"],
+            ["sid", "taken_by"],
+            ["sid", "child"],
+            ["sid", "twin"],
+            ["sid", "twin_taken_by"],
+        ):
+            name = f"ix_swarm_items_{'_'.join(columns)}"
+            batch_op.create_index(batch_op.f(name), columns, unique=False)
 
 
 def _create_executors() -> None:
@@ -391,18 +505,18 @@ def _create_executors() -> None:
         "executors",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("idx", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("step", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("idx", NUMBER, autoincrement=False, nullable=False),
         sa.Column("child", sa.Text(), nullable=False),
         sa.Column("sender_id", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.Column("background", sa.Integer(), nullable=False),
-        sa.Column("width", sa.Integer(), nullable=False),
+        sa.Column("background", NUMBER, nullable=False),
+        sa.Column("width", NUMBER, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("outcome", sa.Text(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
@@ -420,12 +534,63 @@ def _drop_executors() -> None:
     op.drop_table("executors")
 
 
+def _create_forks() -> None:
+    op.create_table(
+        "forks",
+        sa.Column(
+            "sid",
+            NUMBER,
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("origin", NUMBER, nullable=False),
+        sa.Column("origin_id", sa.Text(), nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("step", NUMBER, nullable=True),
+        sa.Column("position", NUMBER, nullable=False),
+        sa.Column("cuts", NUMBER, nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("unrecorded", sa.Text(), nullable=True),
+        sa.Column("playing", NUMBER, nullable=True),
+        sa.Column("plan", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("sid", name=op.f("pk_forks")),
+    )
+    op.create_table(
+        "recordings",
+        sa.Column(
+            "sid",
+            NUMBER,
+            autoincrement=False,
+            nullable=False,
+        ),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("failed", NUMBER, nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
+        sa.Column("taken", NUMBER, nullable=False),
+        sa.Column("result", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_recordings")),
+    )
+    with op.batch_alter_table("recordings", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_recordings_sid_turn_digest_n"),
+            ["sid", "turn", "digest", "n"],
+            unique=False,
+        )
+
+
+def _drop_forks() -> None:
+    op.drop_table("recordings")
+    op.drop_table("forks")
+
+
 def _create_served_tools() -> None:
     op.create_table(
         "served_tools",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
@@ -442,21 +607,21 @@ def _create_hook_runs() -> None:
         "hook_runs",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
         sa.Column("place", sa.Text(), nullable=False),
         sa.Column("digest", sa.Text(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
         sa.Column("worker", sa.Text(), nullable=False),
         sa.Column("nonce", sa.Text(), nullable=False),
         sa.Column("task_token", sa.LargeBinary(), nullable=True),
         sa.Column("started_at", sa.Double(), nullable=False),
         sa.Column("ended_at", sa.Double(), nullable=True),
-        sa.Column("exit_code", sa.Integer(), nullable=True),
+        sa.Column("exit_code", NUMBER, nullable=True),
         sa.Column("output", sa.Text(), nullable=False),
         sa.Column("due_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("sid", "place", "digest", name=op.f("pk_hook_runs")),
@@ -473,15 +638,69 @@ def _drop_hook_runs() -> None:
     op.drop_table("hook_runs")
 
 
+def _create_schedules() -> None:
+    op.create_table(
+        "schedules",
+        sa.Column("id", NUMBER, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("session", sa.Text(), nullable=True),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("sent", NUMBER, nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("version", NUMBER, nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=True),
+        sa.Column("problem", sa.Text(), nullable=True),
+        sa.Column("unsettled_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_schedules")),
+        sa.UniqueConstraint("tenant", "name", name=op.f("uq_schedules_tenant_name")),
+    )
+    with op.batch_alter_table("schedules", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_schedules_due_at"), ["due_at"], unique=False)
+        batch_op.create_index(
+            batch_op.f("ix_schedules_unsettled_at"), ["unsettled_at"], unique=False
+        )
+
+    op.create_table(
+        "firings",
+        sa.Column("schedule", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("by_hand", NUMBER, nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("sid", NUMBER, nullable=True),
+        sa.Column("sender_id", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("schedule", "key", name=op.f("pk_firings")),
+    )
+    with op.batch_alter_table("firings", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_firings_schedule_at"), ["schedule", "at"], unique=False
+        )
+
+
+def _drop_schedules() -> None:
+    with op.batch_alter_table("firings", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_firings_schedule_at"))
+
+    op.drop_table("firings")
+    with op.batch_alter_table("schedules", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_schedules_unsettled_at"))
+        batch_op.drop_index(batch_op.f("ix_schedules_due_at"))
+
+    op.drop_table("schedules")
+
+
 def _create_budgets() -> None:
     op.create_table(
         "accounts",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("id", NUMBER, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("sid", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("sid", NUMBER, nullable=False),
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("day", sa.Text(), nullable=False),
-        sa.Column("parent", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
+        sa.Column("parent", NUMBER, nullable=True),
         sa.Column("soft", sa.Double(), nullable=True),
         sa.Column("applied", sa.Text(), nullable=False),
         *_amounts("limit", "mark", nullable=True),
@@ -494,13 +713,13 @@ def _create_budgets() -> None:
         "budget_asks",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("account", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("account", NUMBER, nullable=False),
         sa.Column("unit", sa.Text(), nullable=False),
         sa.Column("limit", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
@@ -517,28 +736,28 @@ def _create_budgets() -> None:
         "entries",
         sa.Column(
             "sid",
-            sa.BigInteger().with_variant(sa.Integer(), "sqlite"),
+            NUMBER,
             autoincrement=False,
             nullable=False,
         ),
-        sa.Column("turn", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("step", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("attempt", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("step", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("attempt", NUMBER, autoincrement=False, nullable=False),
         sa.Column("what", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("worker", sa.Text(), nullable=True),
         sa.Column("day", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("estimated", sa.Integer(), nullable=False),
+        sa.Column("estimated", NUMBER, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("ended_at", sa.Double(), nullable=True),
         *_amounts("reserved"),
         sa.Column("usd", sa.BigInteger(), nullable=True),
-        sa.Column("input_tokens", sa.Integer(), nullable=False),
-        sa.Column("output_tokens", sa.Integer(), nullable=False),
-        sa.Column("cached_tokens", sa.Integer(), nullable=False),
-        sa.Column("reasoning_tokens", sa.Integer(), nullable=False),
-        sa.Column("steps", sa.Integer(), nullable=False),
+        sa.Column("input_tokens", NUMBER, nullable=False),
+        sa.Column("output_tokens", NUMBER, nullable=False),
+        sa.Column("cached_tokens", NUMBER, nullable=False),
+        sa.Column("reasoning_tokens", NUMBER, nullable=False),
+        sa.Column("steps", NUMBER, nullable=False),
         sa.Column("milliseconds", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint(
             *("sid", "turn", "step", "attempt", "what"), name=op.f("pk_entries")
@@ -549,15 +768,15 @@ def _create_budgets() -> None:
 
 
 def _create_approvals() -> None:
-    sid = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+    sid = NUMBER
     op.create_table(
         "approvals",
         sa.Column("sid", sid, autoincrement=False, nullable=False),
-        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
-        sa.Column("step", sa.Integer(), nullable=False),
-        sa.Column("idx", sa.Integer(), nullable=False),
-        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("turn", NUMBER, nullable=False),
+        sa.Column("step", NUMBER, nullable=False),
+        sa.Column("idx", NUMBER, nullable=False),
+        sa.Column("part", NUMBER, nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("arguments", sa.Text(), nullable=False),
@@ -581,7 +800,7 @@ def _create_approvals() -> None:
     op.create_table(
         "grants",
         sa.Column("sid", sid, autoincrement=False, nullable=False),
-        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
         sa.Column("tool", sa.Text(), nullable=False),
         sa.Column("pattern", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("sid", "n", name=op.f("pk_grants")),
@@ -647,7 +866,7 @@ def _create_governor() -> None:
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
         sa.Column("tag", sa.Double(), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("number", NUMBER, nullable=False),
         sa.Column("since", sa.Double(), nullable=False),
         sa.Column("due", sa.Double(), nullable=False),
         sa.Column("line", sa.Text(), nullable=False),
@@ -672,20 +891,19 @@ def _drop_governor() -> None:
 
 
 def _create_memory() -> None:
-    number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(
         "memories",
-        sa.Column("id", number, nullable=False),
+        sa.Column("id", NUMBER, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("scope", sa.Text(), nullable=False),
         sa.Column("owner", sa.Text(), nullable=False),
-        sa.Column("n", sa.Integer(), nullable=False),
-        sa.Column("facts", sa.Integer(), nullable=False),
-        sa.Column("tokens", sa.Integer(), nullable=False),
-        sa.Column("quiet_tokens", sa.Integer(), nullable=False),
+        sa.Column("n", NUMBER, nullable=False),
+        sa.Column("facts", NUMBER, nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
+        sa.Column("quiet_tokens", NUMBER, nullable=False),
         sa.Column("due_at", sa.Double(), nullable=True),
-        sa.Column("due_sid", number, nullable=True),
-        sa.Column("due_turn", sa.Integer(), nullable=True),
+        sa.Column("due_sid", NUMBER, nullable=True),
+        sa.Column("due_turn", NUMBER, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_memories")),
         sa.UniqueConstraint(
             "tenant", "scope", "owner", name=op.f("uq_memories_tenant_scope_owner")
@@ -696,21 +914,21 @@ def _create_memory() -> None:
 
     op.create_table(
         "facts",
-        sa.Column("memory", number, autoincrement=False, nullable=False),
-        sa.Column("n", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("memory", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("n", NUMBER, autoincrement=False, nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
-        sa.Column("tokens", sa.Integer(), nullable=False),
+        sa.Column("tokens", NUMBER, nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("sources", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
-        sa.Column("replaced_by", sa.Integer(), nullable=True),
+        sa.Column("replaced_by", NUMBER, nullable=True),
         sa.Column("forgotten_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("memory", "n", name=op.f("pk_facts")),
         sa.UniqueConstraint("memory", "key", name=op.f("uq_facts_memory_key")),
     )
     op.create_table(
         "knowledge_bases",
-        sa.Column("id", number, nullable=False),
+        sa.Column("id", NUMBER, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("workspace", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
@@ -723,12 +941,13 @@ def _create_memory() -> None:
     )
     op.create_table(
         "embeddings",
-        sa.Column("id", number, nullable=False),
+        sa.Column("id", NUMBER, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("workspace", sa.Text(), nullable=False),
         sa.Column("model", sa.Text(), nullable=False),
-        sa.Column("texts", sa.Integer(), nullable=False),
+        sa.Column("texts", NUMBER, nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("nonce", sa.Text(), nullable=False),
         sa.Column("day", sa.Text(), nullable=False),
         sa.Column("started_at", sa.Double(), nullable=False),
         sa.Column("ended_at", sa.Double(), nullable=True),
@@ -755,3 +974,101 @@ def _drop_memory() -> None:
         batch_op.drop_index(batch_op.f("ix_memories_due_at"))
 
     op.drop_table("memories")
+
+
+def _create_tasks() -> None:
+    op.create_table(
+        "tasks",
+        sa.Column("n", NUMBER, nullable=False),
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("sid", NUMBER, nullable=False),
+        sa.Column("digest", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempt", NUMBER, nullable=False),
+        sa.Column("first", NUMBER, nullable=False),
+        sa.Column("deadline", sa.Double(), nullable=True),
+        sa.Column("due_at", sa.Double(), nullable=True),
+        sa.Column("look_at", sa.Double(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("result", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("n", name=op.f("pk_tasks")),
+        sa.UniqueConstraint("tenant", "id", name=op.f("uq_tasks_tenant_id")),
+    )
+    with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.create_index(
+            batch_op.f("ix_tasks_tenant_state_n"), ["tenant", "state", "n"], unique=False
+        )
+        batch_op.create_index(batch_op.f("ix_tasks_due_at"), ["due_at"], unique=False)
+        batch_op.create_index(batch_op.f("ix_tasks_look_at"), ["look_at"], unique=False)
+
+    op.create_table(
+        "task_attempts",
+        sa.Column("task", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("attempt", NUMBER, autoincrement=False, nullable=False),
+        sa.Column("begun_at", sa.Double(), nullable=False),
+        sa.Column("stopped", sa.Text(), nullable=True),
+        sa.Column("turn", NUMBER, nullable=True),
+        sa.Column("outcome", sa.Text(), nullable=True),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("cost_usd", sa.Double(), nullable=True),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("task", "attempt", name=op.f("pk_task_attempts")),
+    )
+    op.create_table(
+        "webhooks",
+        sa.Column("n", NUMBER, nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("sid", NUMBER, nullable=False),
+        sa.Column("type", sa.Text(), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("secret", sa.Text(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("attempts", NUMBER, nullable=False),
+        sa.Column("reason", sa.Text(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("n", name=op.f("pk_webhooks")),
+        sa.UniqueConstraint("id", name=op.f("uq_webhooks_id")),
+    )
+    with op.batch_alter_table("webhooks", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_webhooks_sid"), ["sid"], unique=False)
+        batch_op.create_index(batch_op.f("ix_webhooks_due_at"), ["due_at"], unique=False)
+
+
+def _drop_tasks() -> None:
+    with op.batch_alter_table("webhooks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_webhooks_due_at"))
+        batch_op.drop_index(batch_op.f("ix_webhooks_sid"))
+
+    op.drop_table("webhooks")
+    op.drop_table("task_attempts")
+    with op.batch_alter_table("tasks", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_tasks_look_at"))
+        batch_op.drop_index(batch_op.f("ix_tasks_due_at"))
+        batch_op.drop_index(batch_op.f("ix_tasks_tenant_state_n"))
+
+    op.drop_table("tasks")
+
+
+def _create_workers() -> None:
+    op.create_table(
+        "workers",
+        sa.Column("instance", sa.Text(), nullable=False),
+        sa.Column("home", sa.Text(), nullable=False),
+        sa.Column("path", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("roles", sa.Text(), nullable=False),
+        sa.Column("build", sa.Text(), nullable=False),
+        sa.Column("slots", sa.Text(), nullable=False),
+        sa.Column("under_way", sa.Text(), nullable=False),
+        sa.Column("draining", NUMBER, nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("renewed_at", sa.Double(), nullable=False),
+        sa.Column("steady_since", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("instance", name=op.f("pk_workers")),
+    )

@@ -1,11 +1,12 @@
 """Starts our processes by forking one that has imported all they need.
 
-A worker imports for a second, and these tests start dozens. Each fork runs a module as
+A worker or a command imports for a second, and tests start hundreds. Each fork runs a module as
 `python -m` does, in a session of its own, and dies with us. Requests are JSON lines on
 stdin; a status file tells the number of the process, and then how it ended.
 """
 
 import ctypes
+import gc
 import json
 import os
 import runpy
@@ -21,7 +22,11 @@ from typing import Any
 IMPORTED = (
     "everturn_workers.cli.main",
     "everturn_workers.cli.processes",
-    "everturn_workers.worker",
+    "everturn_workers.cli.runtime",
+    "everturn_workers.cli.show",
+    "everturn_workers.cli.follow",
+    "everturn.client",
+    "everturn_workers.serving",
     "everturn_workers.api",
     "everturn_workers.scripted_model",
     "everturn_activities.workspaces",
@@ -68,14 +73,26 @@ class Preloaded:
             [sys.executable, __file__], stdin=subprocess.PIPE, text=True, bufsize=1
         )
 
-    def spawn(self, module: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
-        """Run `module` (its name or file, then its arguments), its output appended to `log`."""
+    def spawn(
+        self,
+        module: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        errors: Path | None = None,
+        stdin: Path = Path(os.devnull),
+        folder: Path | None = None,
+    ) -> Forked:
+        """Run `module` (its name or file, then its arguments) in `folder`, its output appended to
+        `log`, and what it writes to stderr to `errors`, if that is another file."""
         self._count += 1
         status = self._folder / f"{self._count}.status"
         request = {
             "argv": list(module),
             "environment": dict(environment),
             "log": str(log),
+            "errors": str(errors or log),
+            "stdin": str(stdin),
+            "folder": str(folder or Path.cwd()),
             "status": str(status),
         }
         assert self._process.stdin is not None
@@ -91,6 +108,9 @@ class Preloaded:
 def main() -> None:
     for name in IMPORTED:
         __import__(name)
+    # What is imported stays: no collection of a forked process need look through it.
+    gc.collect()
+    gc.freeze()
     status_of: dict[int, Path] = {}
     libc = ctypes.CDLL(None)
     unread = b""
@@ -120,10 +140,10 @@ def main() -> None:
 
 def _become(request: dict[str, Any]) -> None:
     os.setsid()
-    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    os.dup2(os.open(request["stdin"], os.O_RDONLY), 0)
+    for number, path in ((1, request["log"]), (2, request["errors"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), number)
+    os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     module, *arguments = sys.argv = request["argv"]

@@ -1,6 +1,7 @@
 """A Redis server of the Debian package, on a free port, without anything on disk."""
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -43,6 +44,19 @@ class RedisServer:
             assert self._process.poll() is None, "redis-server ended"
             assert time.monotonic() < give_up, "redis-server does not answer"
             time.sleep(0.01)
+
+    def ask(self, command: str) -> str:
+        """What the server answers to a command, in one line."""
+        with socket.create_connection(("127.0.0.1", self.port), 5) as asked:
+            asked.sendall(f"{command}\r\n".encode())
+            return asked.recv(4096).decode().strip()
+
+    def pause(self) -> None:
+        """Have it say nothing, as a machine that is gone."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self._process.kill()
