@@ -11,6 +11,9 @@ from pathlib import Path
 
 BINARY = shutil.which("redis-server")
 
+PATIENT_SECONDS = 8.0
+"""How long a test waits for an answer that is to come, on a machine that stalls."""
+
 
 class RedisServer:
     def __init__(self, folder: Path) -> None:

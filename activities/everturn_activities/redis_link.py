@@ -39,7 +39,7 @@ class RedisAway(Exception):  # noqa: N818 - a state that passes, not a fault
     """Redis does not answer, or refuses what it is asked, or did so within the last second."""
 
 
-def connect(url: str, answer_seconds: float = ANSWER_SECONDS) -> "aioredis.Redis":
+def connect(url: str, answer_seconds: float) -> "aioredis.Redis":
     """A client that asks once; UsageError for a URL that is none."""
     try:
         pool = aioredis.BlockingConnectionPool.from_url(
@@ -100,8 +100,8 @@ class RedisLink:
     """One process's connections to Redis. Once it does not answer, or refuses what it is asked,
     nobody waits for it for a while: whatever can go on without it does."""
 
-    def __init__(self, url: str) -> None:
-        self._client = connect(url)
+    def __init__(self, url: str, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._client = connect(url, answer_seconds)
         self.trouble = Trouble(self._client, "streams wait for it, and all else goes on")
         self._away_until = 0.0
         self._look = self.script(LOOK)

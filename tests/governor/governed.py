@@ -54,7 +54,7 @@ def on_redis(server: "RedisServer", clock: Clock, prefix: str | None = None) -> 
 
     @asynccontextmanager
     async def open_(given: dict[str, Any]) -> AsyncIterator[Governor]:
-        governor = RedisGovernor(server.url, limits(given), clock, prefix)
+        governor = RedisGovernor(server.url, limits(given), clock, prefix, answer_seconds=8.0)
         try:
             yield governor
         finally:

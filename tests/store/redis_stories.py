@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from databases import Databases
+from redis_servers import PATIENT_SECONDS
 from stories import Clock, Story, count, price
 
 from everturn.session import SessionKey
@@ -22,7 +23,7 @@ async def on_redis(
     where: Path | Databases, url: str, prefix: str, entries_max: int = 10_000
 ) -> AsyncIterator[Story]:
     """One more process's worth of store and log."""
-    link = RedisLink(url)
+    link = RedisLink(url, PATIENT_SECONDS)
     wakeups = RedisWakeUps(link, prefix)
     await wakeups.listen()
     clock = Clock()

@@ -4,7 +4,6 @@ import asyncio
 import random
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from everturn.errors import Fenced, RuntimeUnavailable, StoreAway
 from everturn.events import Event
 from everturn.reading import Transcript
 from everturn.session import ContextHead, TurnHead
-from everturn_activities import redis_link
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import redis as module
 from everturn_activities.gateways import TextDelta
@@ -456,10 +454,7 @@ async def test_many_who_ask_at_once_wait_for_their_turn(
     tmp_path: Path,
     prefix: str,
     caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A slow machine may take long for one answer; what is meant is the turn.
-    monkeypatch.setattr(redis_link, "connect", partial(redis_link.connect, answer_seconds=8.0))
     async with on_redis(tmp_path, redis.url, prefix) as story:
         await story.send()
         pages = await asyncio.gather(*(all_of(story) for _ in range(300)))

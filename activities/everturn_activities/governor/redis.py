@@ -51,13 +51,14 @@ class RedisGovernor:
         limits: Limits,
         clock: Callable[[], float] | None = None,
         prefix: str = PREFIX,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._limits = limits
         self._given = clock
         self._clock = clock or time.monotonic
         self._prefix = prefix
         # To ask twice would take two places.
-        self._client = connect(url, ANSWER_SECONDS)
+        self._client = connect(url, answer_seconds)
         self._script = self._client.register_script(_SCRIPT)
         meanwhile = f"each process keeps to {ALONE_SHARE:.0%} of the limits by itself"
         self._trouble = Trouble(self._client, meanwhile)
