@@ -100,7 +100,8 @@ def test_a_server_that_does_wrong_is_away_and_is_asked_once(
             began = time.monotonic()
             with pytest.raises(RuntimeUnavailable) as told:
                 ask()
-            assert in_time(began, 5)
+            # boto3 would wait a minute by itself.
+            assert in_time(began, 30)
             assert str(told.value) == (
                 f"The blobs in s3://{BUCKET} at {endpoint} cannot be reached: {WRONG[how]}."
             )
