@@ -13,7 +13,6 @@ from typing import TypeVar
 from everturn.client import Client
 from everturn.errors import RuntimeUnavailable
 from everturn.events import Event
-from everturn.reading import TurnResult
 
 T = TypeVar("T")
 
@@ -64,9 +63,9 @@ class Talk:
     moves: int = 0
     """How often its watcher went on at another API."""
 
-    def results(self) -> list[TurnResult]:
-        """How its turns ended, as its watcher was told."""
-        return [TurnResult.from_event(event) for event in self.told if _ends(event)]
+    def ended(self) -> set[int]:
+        """The turns that its watcher was told the end of; each new epoch tells some again."""
+        return {event.turn for event in self.told if _ends(event)}
 
 
 class Load:
@@ -114,7 +113,7 @@ class Load:
     @property
     def turns(self) -> int:
         """How many have ended so far, as watchers were told."""
-        return sum(len(talk.results()) for talk in self.talks)
+        return sum(len(talk.ended()) for talk in self.talks)
 
     async def _talks(self, number: int) -> None:
         talk, dice = self.talks[number], self._dice[number]

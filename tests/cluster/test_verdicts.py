@@ -56,6 +56,11 @@ def test_a_stream_that_leaves_out_a_number_or_repeats_one_has_a_gap():
     assert list(gaps([behind, event(2, "status", epoch=4)])) == ["4.2 came after 2.2"]
 
 
+def test_a_turn_whose_end_each_epoch_tells_again_is_one_turn():
+    ends = [event(1, "turn_finished"), event(2, "turn_finished", epoch=3)]
+    assert Talk("s", told=[*TOLD, *ends]).ended() == {1}
+
+
 def test_an_event_that_lasts_and_was_never_told_is_found():
     end = event(3, "turn_finished")
     assert list(missed(TOLD, [TOLD[0], event(3, "status")])) == []
