@@ -69,6 +69,7 @@ from everturn.views import (
     SkillPage,
     TurnPage,
     TurnView,
+    Undo,
     UsageBy,
     UsagePage,
     UsageRow,
@@ -165,12 +166,13 @@ class Client(TaskRequests):
     async def rewind(self, session: str, turn: int, step: int | None = None) -> RewoundView:
         """Take a session that rests back behind a step, and its files with it."""
         path = f"/v1/sessions/{_segment(session)}/rewind"
-        return await self._post(path, RewindSession(turn=turn, step=step), RewoundView)
+        body = RewindSession(id=secrets.token_hex(16), turn=turn, step=step)
+        return await self._post(path, body, RewoundView)
 
     async def undo_rewind(self, session: str) -> RewindUndoneView:
         """Send again what the newest rewind left out; files stay as they are."""
         path = f"/v1/sessions/{_segment(session)}/rewind/undo"
-        return await self._post(path, CompactSession(), RewindUndoneView)
+        return await self._post(path, Undo(id=secrets.token_hex(16)), RewindUndoneView)
 
     async def remove_folder(self, session: str, force: bool = False) -> FolderRemovedView:
         """Remove the session's own folder; with `force` also where work would be lost with it."""
@@ -382,7 +384,7 @@ class Client(TaskRequests):
     async def undo_compaction(self, session: str) -> CompactionUndoneView:
         """Send again what the newest compaction has left out; UsageError without one."""
         path = f"/v1/sessions/{_segment(session)}/compact/undo"
-        return await self._post(path, CompactSession(), CompactionUndoneView)
+        return await self._post(path, Undo(id=secrets.token_hex(16)), CompactionUndoneView)
 
     async def accept_servers(self, session: str) -> None:
         """Let the session take its MCP servers, from its next turn on, as they are then."""

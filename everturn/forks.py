@@ -56,8 +56,10 @@ class ForkSession(Frozen):
 
 class RewindSession(Frozen):
     """Body of `POST /v1/sessions/{id}/rewind`: what comes behind `step` of `turn`, or behind the
-    whole turn, is no longer sent, and files go back to what they were then."""
+    whole turn, is no longer sent, and files go back to what they were then. The same `id` again
+    changes nothing."""
 
+    id: str | None = None
     turn: int = Field(ge=1, le=NUMBER_MAX)
     step: int | None = Field(default=None, ge=1, le=NUMBER_MAX)
 

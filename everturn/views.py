@@ -488,7 +488,14 @@ class CancelTurn(Frozen):
 
 
 class CompactSession(Frozen):
-    """Body of `POST /v1/sessions/{id}/compact` and `.../compact/undo`: an empty object, or none."""
+    """Body of `POST /v1/sessions/{id}/compact`: an empty object, or none."""
+
+
+class Undo(Frozen):
+    """Body of `POST /v1/sessions/{id}/rewind/undo` and `.../compact/undo`, or none; the same `id`
+    again undoes nothing more."""
+
+    id: str | None = None
 
 
 class CompactionView(Frozen):

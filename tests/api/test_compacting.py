@@ -38,6 +38,24 @@ async def test_the_newest_compaction_is_undone_and_told(client, runtime):
     assert events == ["compaction_undone"]
 
 
+async def test_an_undoing_that_is_sent_again_undoes_no_other_compaction(client, runtime, served):
+    await client.create_session("s")
+
+    def change(tx):
+        session = LockedSession(tx, KEY)
+        for first in (1, 9):
+            cuts.cut(session, "compaction", first, first + 7, 1, "the gist", 2)
+        session.save()
+
+    await runtime.store._database.write(change)
+    async with httpx.AsyncClient(base_url=served.url) as http:
+        for _ in range(2):
+            undone = await http.post("/v1/sessions/s/compact/undo", json={"id": "once"})
+            assert undone.json() == {"first": 9, "last": 16}
+        refused = await http.post("/v1/sessions/s/compact/undo", json={"id": "a b"})
+        assert "The undo id 'a b' is not possible" in refused.json()["detail"]
+
+
 async def test_an_unknown_session_is_named(client):
     with pytest.raises(UnknownSession, match="'nope'"):
         await client.compact("nope")

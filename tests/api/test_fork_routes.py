@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 from by_hand import Runtime
 
@@ -109,6 +110,41 @@ async def test_a_session_goes_back_to_a_step_and_its_files_with_it(
     assert (await client.undo_rewind("s")).first == 3
     with pytest.raises(UsageError, match="was not taken back"):
         await client.undo_rewind("s")
+
+
+async def test_what_is_asked_for_again_as_its_answer_was_lost_is_done_once(
+    runtime: Runtime, client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    await rests(runtime, client)
+    for text in ("two", "three"):
+        await client.send("s", text)
+        await runtime.work("s", "done")
+    ask, asked = client._http.request, []
+
+    async def losing(method: str, path: str, **details: object) -> httpx.Response:
+        answer = await ask(method, path, **details)  # type: ignore[arg-type]
+        asked.append(path)
+        if asked.count(path) == 1:
+            raise httpx.ReadError("")
+        return answer
+
+    for turn in (2, 1):
+        await client.rewind("s", turn)
+    with monkeypatch.context() as patched:
+        patched.setattr(client._http, "request", losing)
+        assert (await client.undo_rewind("s")).first == 3
+    # The earlier one stands, and what follows undoes that.
+    assert (await client.undo_rewind("s")).first == 5
+
+    with monkeypatch.context() as patched:
+        patched.setattr(client._http, "request", losing)
+        assert (await client.rewind("s", 1)).messages == 4
+    assert len(asked) == 4
+    async with httpx.AsyncClient(base_url=client._url) as http:
+        refused = await http.post("/v1/sessions/s/rewind/undo", json={"id": "no id"})
+        assert "The undo id 'no id' is not possible" in refused.json()["detail"]
+        refused = await http.post("/v1/sessions/s/rewind", json={"id": "", "turn": 1})
+        assert "The rewind id '' is not possible" in refused.json()["detail"]
 
 
 async def test_nothing_goes_back_under_an_executor_that_still_works(

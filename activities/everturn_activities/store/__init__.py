@@ -507,11 +507,20 @@ class Forks(Protocol):
         """Where the session was forked from, None where from nowhere."""
         ...
 
-    async def rewind(self, key: SessionKey, turn: int, step: int | None) -> Rewound:
-        """Take a session that rests back behind a step; its files are due to go back, too."""
+    async def rewind(
+        self,
+        key: SessionKey,
+        turn: int,
+        step: int | None,
+        id: str | None = None,  # noqa: A002
+    ) -> Rewound:
+        """Take a session that rests back behind a step; its files are due to go back, too.
+
+        Done once for each `id`, as undoing is.
+        """
         ...
 
-    async def undo_rewind(self, key: SessionKey) -> Cut:
+    async def undo_rewind(self, key: SessionKey, id: str | None = None) -> Cut:  # noqa: A002
         """Send again what the newest rewind left out; UsageError where there is none."""
         ...
 
@@ -707,7 +716,9 @@ class Store(Protocol):
     ) -> bool: ...
     async def cancel_compaction(self, request: Compact, attempt: int) -> None: ...
     async def ask_compaction(self, key: SessionKey) -> None: ...
-    async def undo_compaction(self, key: SessionKey) -> Cut: ...
+    async def undo_compaction(self, key: SessionKey, id: str | None = None) -> Cut:  # noqa: A002
+        """Send again what the newest compaction left out, once for each `id`."""
+        ...
 
     async def standing(self, key: SessionKey, turn: int, step: int) -> StepStanding: ...
 

@@ -19,7 +19,7 @@ from everturn.session import Compact, Compacted, SessionKey
 from everturn_activities.gateways import Usage
 from everturn_activities.store import Caller, CompactionStarted, cuts, ledger, pinned, room, schema
 from everturn_activities.store import side_journal as journal
-from everturn_activities.store.database import Tx
+from everturn_activities.store.database import Tx, asked_as
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.metering import Meter
 from everturn_activities.store.model_journal import block
@@ -218,9 +218,9 @@ def ask(tx: Tx, key: SessionKey) -> None:
     session.save()
 
 
-def undo(tx: Tx, key: SessionKey) -> Cut:
+def undo(tx: Tx, key: SessionKey, id: str | None) -> Cut:  # noqa: A002
     """Send again what the newest compaction has left out; raises UsageError without one."""
-    session = LockedSession(tx, key)
+    session = LockedSession(asked_as(tx, id), key)
     if (done := cuts.undone_before(session)) is not None:
         return done
     undone = cuts.undo(session)

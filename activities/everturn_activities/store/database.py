@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -47,6 +47,11 @@ class Tx:
     nonce: str = field(default_factory=new_nonce)
     """The same each time that one change is run: what it finds under it, it has written itself,
     in a run whose COMMIT was not heard of."""
+
+
+def asked_as(tx: Tx, id: str | None) -> Tx:  # noqa: A002
+    """The transaction of a request that may come again under its `id`: what it did is found."""
+    return tx if id is None else replace(tx, nonce=f"asked/{id}")
 
 
 class StaleError(Exception):

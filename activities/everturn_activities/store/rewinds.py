@@ -8,7 +8,7 @@ from everturn.events import Draft
 from everturn.forks import place_text
 from everturn.session import SessionKey
 from everturn_activities.store import Rewound, cuts, inbox, schema
-from everturn_activities.store.database import Tx
+from everturn_activities.store.database import Tx, asked_as
 from everturn_activities.store.fork_points import Point, behind
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.origins import fork_of
@@ -32,13 +32,19 @@ _CALLED = Statement(
 )
 
 
-def rewind(tx: Tx, key: SessionKey, turn: int, step: int | None) -> Rewound:
+def rewind(
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    step: int | None,
+    id: str | None,  # noqa: A002
+) -> Rewound:
     """Leave all messages behind the step out of what is sent from now on, and have files go back
     to what they were then. Where nothing comes behind it, nothing changes.
 
     Raises UsageError while a turn is open or waits, and for a step that is out of the context.
     """
-    session = LockedSession(tx, key)
+    session = LockedSession(asked_as(tx, id), key)
     if (done := cuts.made_before(session)) is not None:
         return Rewound(turn, step, done.last - done.first + 1)
     _demand_rest(session)
@@ -67,9 +73,9 @@ def rewind(tx: Tx, key: SessionKey, turn: int, step: int | None) -> Rewound:
     return Rewound(turn, step, last - point.position)
 
 
-def undo(tx: Tx, key: SessionKey) -> Cut:
+def undo(tx: Tx, key: SessionKey, id: str | None) -> Cut:  # noqa: A002
     """Send again what the newest rewind left out. Files stay as they are."""
-    session = LockedSession(tx, key)
+    session = LockedSession(asked_as(tx, id), key)
     if (done := cuts.undone_before(session)) is not None:
         return done
     _demand_rest(session)

@@ -540,8 +540,8 @@ class SqlStore:
     async def ask_compaction(self, key: SessionKey) -> None:
         await self._database.write(lambda tx: compactions.ask(tx, key))
 
-    async def undo_compaction(self, key: SessionKey) -> Cut:
-        return await self._database.write(lambda tx: compactions.undo(tx, key))
+    async def undo_compaction(self, key: SessionKey, id: str | None = None) -> Cut:  # noqa: A002
+        return await self._database.write(lambda tx: compactions.undo(tx, key, id))
 
     async def standing(self, key: SessionKey, turn: int, step: int) -> StepStanding:
         return await self._database.read(

@@ -46,11 +46,17 @@ class SqlForks:
 
         return await self._database.read(look)
 
-    async def rewind(self, key: SessionKey, turn: int, step: int | None) -> Rewound:
-        return await self._database.write(lambda tx: rewinds.rewind(tx, key, turn, step))
+    async def rewind(
+        self,
+        key: SessionKey,
+        turn: int,
+        step: int | None,
+        id: str | None = None,  # noqa: A002
+    ) -> Rewound:
+        return await self._database.write(lambda tx: rewinds.rewind(tx, key, turn, step, id))
 
-    async def undo_rewind(self, key: SessionKey) -> Cut:
-        return await self._database.write(lambda tx: rewinds.undo(tx, key))
+    async def undo_rewind(self, key: SessionKey, id: str | None = None) -> Cut:  # noqa: A002
+        return await self._database.write(lambda tx: rewinds.undo(tx, key, id))
 
     async def trajectory(self, key: SessionKey, turn: int | None) -> Trajectory:
         return await self._database.read(lambda found: trajectories.read(found, key, turn))

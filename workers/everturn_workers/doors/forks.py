@@ -14,7 +14,7 @@ from everturn.forks import NUMBER_MAX, ForkSession, RewindSession
 from everturn.inputs import checked_id, checked_text
 from everturn.session import SessionKey
 from everturn.trajectories import Difference, difference
-from everturn.views import RewindUndoneView, RewoundView, SessionView
+from everturn.views import RewindUndoneView, RewoundView, SessionView, Undo
 from everturn_activities.checkpoints import Checkpoints
 from everturn_activities.file_changes import Restored
 from everturn_activities.folders import TAKEN_BACK
@@ -29,7 +29,7 @@ LATER = (
     "Files are put back when the next turn begins, by a worker of the home with the id {home}: they"
     " are there."
 )
-_NO_FORK_BODY = ForkSession()
+_NO_FORK_BODY, _NO_UNDO_BODY = ForkSession(), Undo()
 
 
 def add_forks(routes: APIRouter, parts: Parts) -> None:
@@ -68,9 +68,10 @@ def add_forks(routes: APIRouter, parts: Parts) -> None:
     async def rewind_session(request: Request, session: Name, body: RewindSession) -> RewoundView:
         """Take a session that rests back behind a step, and its files with it."""
         key = key_of(request, session)
+        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "rewind id")
         behind = (body.turn + 1, 0) if body.step is None else (body.turn, body.step + 1)
         await executors_below(parts, key, behind)
-        rewound = await store.forks.rewind(key, body.turn, body.step)
+        rewound = await store.forks.rewind(key, body.turn, body.step, name)
         restored = await _restored(parts, checkpoints, key)
         return RewoundView(
             messages=rewound.messages,
@@ -80,9 +81,12 @@ def add_forks(routes: APIRouter, parts: Parts) -> None:
         )
 
     @routes.post("/sessions/{id}/rewind/undo")
-    async def undo_rewind(request: Request, session: Name) -> RewindUndoneView:
+    async def undo_rewind(
+        request: Request, session: Name, body: Undo = _NO_UNDO_BODY
+    ) -> RewindUndoneView:
         """Send again what the newest rewind left out; files stay as they are."""
-        undone = await store.forks.undo_rewind(key_of(request, session))
+        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "undo id")
+        undone = await store.forks.undo_rewind(key_of(request, session), name)
         return RewindUndoneView(first=undone.first, last=undone.last)
 
 

@@ -48,6 +48,7 @@ from everturn.views import (
     SessionView,
     SkillPage,
     TurnPage,
+    Undo,
     UsageBy,
     UsagePage,
 )
@@ -72,7 +73,7 @@ from everturn_workers.known_session import demand_same
 from everturn_workers.roster import roster
 
 EVENTS_PAGE = 1000
-_NO_CANCEL_BODY, _NO_COMPACT_BODY = CancelTurn(), CompactSession()
+_NO_CANCEL_BODY, _NO_COMPACT_BODY, _NO_UNDO_BODY = CancelTurn(), CompactSession(), Undo()
 
 _SETTINGS = {"workspace", "agent", "model", "working_dir", "user", "folder"}
 
@@ -343,9 +344,11 @@ def _compactions(routes: APIRouter, parts: Parts) -> None:
 
     @routes.post("/sessions/{id}/compact/undo")
     async def undo_compaction(
-        request: Request, session: Name, body: CompactSession = _NO_COMPACT_BODY
+        request: Request, session: Name, body: Undo = _NO_UNDO_BODY
     ) -> CompactionUndoneView:
-        undone = await store.undo_compaction(key_of(request, session))
+        """Send again what the newest compaction left out."""
+        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "undo id")
+        undone = await store.undo_compaction(key_of(request, session), name)
         return CompactionUndoneView(first=undone.first, last=undone.last)
 
 
