@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from harness import SECONDS, Bench, bench, calls, says, scripted
+from harness import SECONDS, Bench, OneGateway, bench, calls, says, scripted
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 from temporalio.testing import ActivityEnvironment
 from test_executors import tasks
+from test_leave import agent, approve
 
 from everturn.agents import Agent, AgentSpec
 from everturn.messages import user_text
@@ -20,7 +21,10 @@ from everturn.session import BeginTurn, FinishTurn, RunTools, SessionKey, TurnHe
 from everturn_activities import own_folders
 from everturn_activities.store import Inbound, SessionSettings
 from everturn_activities.tools import ToolActivities
+from everturn_activities.workspaces import Workspaces
+from everturn_workers.assembly import Assembly
 from everturn_workers.home import home_id, prepare
+from everturn_workers.queues import queues
 from everturn_workers.runtime import open_runtime
 from everturn_workers.temporal import connect
 
@@ -228,6 +232,58 @@ async def test_inline_tools_of_another_home_are_sent_on_and_not_run():
     assert (await inline.run(tools.run_tools, asked)).elsewhere
     with pytest.raises(AttributeError):  # What is sent is run, so it asks the store.
         await ActivityEnvironment().run(tools.run_tools, asked)
+
+
+async def test_inline_tools_of_a_turn_that_moves_in_mid_step_run_at_their_home(homes: Homes):
+    agent(homes.here.workspace, "{tools: [write_file]}")
+    key = await homes.session()
+    async with homes.here.worker(scripted(WRITES), placement="inline"):
+        await homes.here.send(key, "go")
+        await homes.here.until(key, "approval_asked")
+    await approve(homes.here, key)
+    async with (
+        homes.here.worker(scripted(), roles="tools"),
+        homes.there.worker(scripted(WRITES, says("done")), roles="turns,models"),
+    ):
+        end = (await homes.here.until(key, "turn_finished"))[-1]
+        await homes.here.closed(key)
+    assert end.body["outcome"] == "completed"
+    assert (await homes.own(key) / "made.txt").read_text() == "by the agent"
+    assert ("run_tools", home_id(homes.here.settings.home)) in await homes.queues(key)
+
+
+async def test_who_only_runs_tools_calls_no_model_however_quick_it_is(homes: Homes):
+    key = await made_there(homes)
+    model = scripted(says("from elsewhere"))
+    async with (
+        homes.there.worker(scripted(says("from here")), roles="tools", placement="inline"),
+        homes.here.worker(model, roles="turns,models"),
+    ):
+        await homes.here.send(key, "again")
+        end = (await homes.here.until(key, "turn_finished", turn=2))[-1]
+        await homes.here.closed(key)
+    assert end.body["text"] == "from elsewhere"
+    assert await homes.queues(key) == {("begin_step_at_home", homes.id), ("call_model", "")}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_only_where_homes_share_a_store_does_a_worker_have_a_queue_of_its_home(
+    made: Bench, homes: Homes, shared: bool
+):
+    one = homes.here if shared else made
+
+    async def named() -> str:
+        return "of-its-own"
+
+    async def lives(_: str) -> bool:
+        return True
+
+    work = Assembly(
+        *(one.runtime, one.settings, OneGateway(scripted()), Workspaces(), Workspaces(), None),
+        *(one.waker, "worker", lives, named, "home"),
+    )
+    found = {queue.name for queue in queues(work, one.settings, "home", 0)}
+    assert (one.settings.own_queue("home") in found) is shared
 
 
 async def test_where_the_home_is_the_workers_own_nothing_is_asked_of_others(homes: Homes):
