@@ -280,9 +280,11 @@ class PrepareFolder:
 
 @dataclass(frozen=True)
 class PreparedFolder:
-    """Whether the folder is there; why not stands in the store."""
+    """Whether the folder is there; why not stands in the store. `home` has it, or is to make it;
+    empty where any worker comes to what the session works in."""
 
     ready: bool
+    home: str = ""
 
 
 @dataclass(frozen=True)

@@ -75,15 +75,18 @@ class FolderActivities:
 
     async def _prepare(self, request: PrepareFolder) -> PreparedFolder:
         key = SessionKey(request.tenant, request.session)
-        known = await self._store.folder(key)
+        known = await self._homes.settled(key, await self._store.folder(key))
+        home = known.home or ""
+        if self._homes.is_elsewhere(home):
+            return PreparedFolder(True, home)
         if known.restore_turn:
             await self._restore(request, known.restore_turn, known.restore_step)
         if not known.due or known.own_dir is None:
-            return PreparedFolder(True)
+            return PreparedFolder(True, home)
         try:
             await self._watch.guard(key, request.turn, self._make(key, known, known.own_dir))
         except TurnCancelled:
-            return PreparedFolder(True)
+            return PreparedFolder(True, home)
         except OwnerAlive:
             raise
         except EverturnError as error:
@@ -93,7 +96,7 @@ class FolderActivities:
             return PreparedFolder(False)
         told = await self._carry(key, known, known.own_dir)
         await self._store.folder_made(key, request.turn, request.epoch, told)
-        return PreparedFolder(True)
+        return PreparedFolder(True, home)
 
     async def _carry(self, key: SessionKey, known: SessionFolder, path: str) -> str | None:
         """Give a fork's folder what the files of its origin's held at the step; what came of it.

@@ -73,13 +73,18 @@ def found(home: Path, key: SessionKey, kind: FolderKind, source: str, path: str)
     Raises ToolFailed where that was on another home.
     """
     base = _base(home, key)
-    if not Path(path).is_relative_to(base):
+    if not is_below(home, key, path):
         raise ToolFailed(
             f"it is to be {path}, and the home of this worker is {home}; have all processes on one"
             " store share one home folder, or open such sessions with the folder 'shared'"
         )
     below = Path(path).relative_to(base)
     return OwnFolder(kind, Path(source).resolve(), Path(path), base / below.parts[0])
+
+
+def is_below(home: Path, key: SessionKey, path: str) -> bool:
+    """Whether `own_path` could have put a session's folder there on this home."""
+    return Path(path).is_relative_to(_base(home, key))
 
 
 def moved(home: Path, key: SessionKey, path: str) -> Path:

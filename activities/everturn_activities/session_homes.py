@@ -10,7 +10,7 @@ from everturn.session import SessionKey
 from everturn_activities import own_folders
 from everturn_activities.bounded import Bounded
 from everturn_activities.file_changes import Work
-from everturn_activities.store import Assignment, Store
+from everturn_activities.store import Assignment, SessionFolder, Store
 from everturn_activities.store.workers import Listed
 
 TOOLS = "tools"
@@ -83,6 +83,15 @@ class SessionHomes:
             stands = await self._store.claim_folder(key, home, str(own_dir))
             assignment = replace(assignment, home=stands.home or "", own_dir=stands.own_dir)
         return replace(assignment, here=not self.is_elsewhere(assignment.home))
+
+    async def settled(self, key: SessionKey, folder: SessionFolder) -> SessionFolder:
+        """`folder` with its home: ours, where it is still to be made and nobody's yet, since no
+        worker that could make it lived when the turn began."""
+        if self._members is None or folder.home or not folder.due or folder.own_dir is None:
+            return folder
+        if not own_folders.is_below(self._path, key, folder.own_dir):
+            return folder
+        return await self._store.claim_folder(key, self.home, folder.own_dir)
 
     async def _maker(self, members: Members) -> tuple[str, Path] | None:
         """The home that makes a folder: ours, else one whose workers live; None if there is none,

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from databases import Databases
 from stories import Clock, count, price
+from temporalio.testing import ActivityEnvironment
 
 from everturn.messages import user_text
-from everturn.session import AwaitHome, SessionKey
+from everturn.session import AwaitHome, PreparedFolder, PrepareFolder, SessionKey
 from everturn_activities import own_folders
 from everturn_activities.file_changes import Work
 from everturn_activities.folders import FolderActivities
@@ -74,6 +75,32 @@ async def test_where_no_home_that_runs_tools_lives_no_folder_is_claimed(fleet: F
     placed = await fleet.placed(fleet.of("turns"))
 
     assert (placed.home, placed.here) == ("", True)
+
+
+async def test_a_folder_that_nobody_claimed_is_of_the_first_home_that_makes_it(fleet: Fleet):
+    async def seen_by(home: str, path: str = "/a") -> str | None:
+        homes = SessionHomes(fleet.store, fleet.workers, home, Path(path), True)
+        return (await homes.settled(KEY, await fleet.store.folder(KEY))).home
+
+    # Where it is to be lies on another home, whose path is another.
+    assert await seen_by("three", "/c") is None
+    assert await seen_by("one") == "one"
+    # Machines of a cluster often have their homes at one path.
+    assert await seen_by("two") == "one"
+
+
+async def test_who_is_asked_for_a_folder_of_another_home_names_that_and_makes_none(fleet: Fleet):
+    homes = SessionHomes(fleet.store, fleet.workers, "one", Path("/a"), True)
+    await homes.settled(KEY, await fleet.store.folder(KEY))
+    folders = FolderActivities(
+        fleet.store,
+        Path("/a"),
+        *(_unasked, _unasked, _unasked, _unasked),  # type: ignore[arg-type]
+        fleet.of("two", makes=True),
+    )
+    asked = PrepareFolder(*KEY, 1, 1)
+    made = await ActivityEnvironment().run(folders.prepare_folder, asked)
+    assert made == PreparedFolder(True, "one")
 
 
 async def test_a_home_is_away_without_a_living_worker_that_runs_tools(fleet: Fleet):

@@ -148,6 +148,29 @@ async def made_there(homes: Homes) -> SessionKey:
     return key
 
 
+async def test_a_folder_that_nobody_could_make_as_the_turn_began_is_of_the_home_that_makes_it(
+    homes: Homes,
+):
+    key = await homes.session()
+    model = scripted(WRITES, says("done"))
+    async with homes.there.worker(model, roles="turns,models"):
+        await homes.here.send(key, "go")
+        await homes.here.until(key, "turn_started")
+        async with asyncio.timeout(SECONDS):
+            while ("prepare_folder", "") not in await homes.queues(key):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        async with homes.here.worker(scripted(), roles="tools"):
+            end = (await homes.here.until(key, "turn_finished"))[-1]
+            await homes.here.closed(key)
+    assert end.body["outcome"] == "completed"
+    assert (await homes.own(key) / "made.txt").read_text() == "by the agent"
+    home = home_id(homes.here.settings.home)
+    assert (await homes.here.runtime.store.folder(key)).home == home
+    given = {queue for name, queue in await homes.queues(key) if name == "run_tools"}
+    assert given <= {home}
+    assert ("begin_step_at_home", home) in await homes.queues(key)
+
+
 async def test_a_turn_whose_home_nobody_works_says_so_and_goes_on_once_somebody_does(homes: Homes):
     key = await made_there(homes)
     model = scripted(calls("read_file", path="made.txt"), says("done"))

@@ -47,10 +47,14 @@ class TurnLoop:
     async def run(self, too_long: Callable[[], bool]) -> limits.Ended | None:
         """How the turn ended; None where the history is too long and it must continue as new."""
         begun_at, waited = self.turn.step, False
-        if self.turn.folder_due and limits.ended(self.turn) is None:
+        while self.turn.folder_due and limits.ended(self.turn) is None:
             made = (await self._attend([self._there(calls.prepare_folder)]))[0]
             if made is not None and not made.ready:
                 return limits.WITHOUT_FOLDER
+            if made is None or made.home in ("", self.turn.home):
+                break
+            # Nobody could have made it when the turn began: its home is known only now.
+            self.turn = replace(self.turn, home=made.home)
         if self.turn.hooks_seconds and limits.ended(self.turn) is None:
             await self._attend([self._there(calls.run_hooks)])
         while (ended := limits.ended(self.turn)) is None:
