@@ -44,6 +44,22 @@ async def test_the_folder_of_another_home_is_given_up_only_by_force(
     assert (known.home, known.due) == (None, True)
 
 
+async def test_the_folder_of_a_home_that_was_moved_is_given_up_only_by_force(
+    runtime: Runtime, client: Client
+):
+    await client.create_session("s", folder="copy")
+    home = home_id(runtime.folder)
+    await runtime.store.claim_folder(KEY, home, FOLDER)
+    with pytest.raises(UsageError, match=f"elsewhere then and is {runtime.folder} now"):
+        await client.remove_folder("s")
+    assert (await client.session("s")).home == home
+
+    removed = await client.remove_folder("s", force=True)
+    assert (removed.path, removed.left_at) == (FOLDER, home)
+    known = await runtime.store.folder(KEY)
+    assert (known.home, known.due) == (None, True)
+
+
 @pytest.mark.usefixtures("elsewhere")
 async def test_checkpoints_of_another_home_are_not_said_to_be_none(
     runtime: Runtime, client: Client

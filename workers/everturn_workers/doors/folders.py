@@ -37,6 +37,16 @@ def add_folders(routes: APIRouter, parts: Parts) -> None:
                 )
             await store.release_folder(key)
             return FolderRemovedView(path=own_dir, left_at=known.home)
+        if known.home is not None and not own_folders.is_below(home, key, own_dir):
+            if not force:
+                raise UsageError(
+                    f"The folder {own_dir} of session {session!r} is of this home, which was"
+                    f" elsewhere then and is {home} now; move the home back. To give up what is"
+                    " there, and have the next turn make another, remove it with --force (over"
+                    " HTTP: force=true)."
+                )
+            await store.release_folder(key)
+            return FolderRemovedView(path=own_dir, left_at=known.home)
         loop = asyncio.get_running_loop()
 
         def release() -> None:
