@@ -23,11 +23,13 @@ from everturn_workers.reconciler import Reconciler
 CACHED = {"workflows_cached": 100}
 
 
-async def begin(made: Bench, items: list[dict[str, Any]], **spec: Any) -> SessionKey:
+async def begin(
+    made: Bench, items: list[dict[str, Any]], last: bool = True, **spec: Any
+) -> SessionKey:
     key, folder = made.key("w"), str(made.workspace)
     spec_of = SwarmSpec(**{"prompt": "Do {task}.", **spec})
     settings = SessionSettings(folder, folder, spec_of.agent, spec_of.model)
-    await made.runtime.swarms.create(key, spec_of, settings, items, True)
+    await made.runtime.swarms.create(key, spec_of, settings, items, last)
     await made.waker.wake_swarm(key)
     return key
 
@@ -205,6 +207,35 @@ async def test_a_paused_swarm_begins_nothing_until_it_is_resumed(made):
         await done(made, key)
 
     assert [item.state for item in await results(made, key)] == ["done"] * 4
+
+
+@pytest.mark.usefixtures("_nobody_makes_up")
+@pytest.mark.parametrize("kept_from_its_end", ["paused", "open"])
+async def test_a_swarm_that_could_not_end_yet_is_done_with_its_last_item(made, kept_from_its_end):
+    model = scripted(
+        by_last_user={"1": [says("done", hold="first")], "2": [says("done", hold="last")]}
+    )
+    swarms, is_open = made.runtime.swarms, kept_from_its_end == "open"
+    async with made.worker(model, **CACHED):
+        key = await begin(made, tasks(2), width=2, last=not is_open)
+        await model.reached("first")
+        await model.reached("last")
+        if not is_open:
+            await swarms.pause(key)
+        model.release("first")
+        await until(made, key, lambda view: view.counts.done == 1)
+        # By now the shard has asked for more, and waits to be told.
+        await asyncio.sleep(0.3)
+        if is_open:
+            await swarms.add(key, 3, [], True)
+        else:
+            await swarms.resume(key, retry_failed=False)
+        await made.waker.wake_swarm(key)
+        await asyncio.sleep(0.3)
+        model.release("last")
+        view = await done(made, key)
+
+    assert view.counts.done == 2
 
 
 @pytest.mark.usefixtures("_nobody_makes_up")

@@ -67,13 +67,16 @@ class Swarm:
                     working.append(shard)
             if not working:
                 break
-            await self._rest(head, LOOK_SECONDS if head.state == "stopping" else None, working)
+            pause = LOOK_SECONDS if head.state == "stopping" else None
+            changed = await self._rest(head, pause, working)
             if all(shard.done() for shard in working):
                 break
             told, head = head.state, await calls.check_swarm(start)
             if head.state == "stopping":
                 await calls.stop_items(start)
-            if head.state != told or head.waits:
+            if changed or head.state != told or head.waits:
+                # Also where all looks as before: a shard that asked meanwhile, in a swarm that
+                # was paused or open then, waits to be told before it ends.
                 await asyncio.gather(*(_told(shard, "wake", "") for shard in working))
             if workflow.info().is_continue_as_new_suggested() and not retired:
                 # The next run has shards of its own: these end with what they have.
@@ -91,8 +94,9 @@ class Swarm:
 
     async def _rest(
         self, head: SwarmHead, seconds: float | None, working: Sequence[Shard] = ()
-    ) -> None:
-        """Wait until somebody wakes us, a shard ends, the deadline comes, or `seconds` are over."""
+    ) -> bool:
+        """Wait until somebody wakes us, a shard ends, the deadline comes, or `seconds` are over;
+        whether somebody woke us."""
         left = head.left_seconds if head.state in ("running", "paused") else None
         known = [max(wait, 0.01) for wait in (seconds, left) if wait is not None]
         with suppress(TimeoutError):
@@ -100,7 +104,8 @@ class Swarm:
                 lambda: self._woken or any(shard.done() for shard in working),
                 timeout=min(known) if known else None,
             )
-        self._woken = False
+        woken, self._woken = self._woken, False
+        return woken
 
 
 async def _told(shard: Shard, signal: str, *said: str) -> None:
