@@ -17,6 +17,7 @@ from everturn_activities.store import SessionSettings, schema
 from everturn_activities.store.database import Database, Tx
 from everturn_activities.store.sql import SqlStore
 from everturn_activities.store.sql_swarms import SqlSwarms
+from everturn_activities.store.statement import Statement
 
 KEY = SessionKey("default", "w")
 SETTINGS = SessionSettings("/workspace", "/workspace")
@@ -248,6 +249,43 @@ async def test_a_cancelled_swarm_can_be_resumed_for_what_it_left(swarms):
     view = await swarms.resume(KEY, retry_failed=True)
     assert (view.state, view.reason, view.counts.waiting) == ("running", None, 3)
     assert (await swarms.take(taking(5))).then == "more"
+
+
+async def test_many_items_are_added_and_left_out_in_few_messages_to_the_database(
+    swarms, monkeypatch
+):
+    messages, run = [], Statement.run
+
+    def counted(self: Statement, connection: sa.Connection, *rows: Any) -> None:
+        messages.append(len(rows))
+        run(self, connection, *rows)
+
+    monkeypatch.setattr(Statement, "run", counted)
+    await swarms.create(KEY, SPEC, SETTINGS, items(1, 1500), True)
+    await swarms.take(taking(0))
+    await swarms.cancel(KEY)
+    assert (await swarms.check(KEY)).state == "done"
+    assert len(messages) < 20
+    left_out = await swarms.results(KEY, 0, 2000)
+    assert [(item.n, item.settled) for item in left_out] == [(n, n) for n in range(1, 1501)]
+    assert {(item.state, item.reason) for item in left_out} == {
+        ("skipped", "The swarm was cancelled.")
+    }
+
+
+async def test_an_item_is_found_by_its_number_before_the_database_knows_how_many_there_are(
+    swarms, database
+):
+    await swarms.create(KEY, SPEC, SETTINGS, items(1, 2000), True)
+
+    def plan(connection: sa.Connection) -> str:
+        one = "swarm_items WHERE sid = 1 AND level = 0 AND n = 1000"
+        how = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
+        return str(connection.execute(sa.text(f"{how} SELECT * FROM {one}")).all())
+
+    found = await database.read(plan)
+    # Any other index would have all items of the level read for each.
+    assert "pk_swarm_items" in found or "PRIMARY KEY" in found or "autoindex_swarm_items_1" in found
 
 
 async def test_an_open_swarm_is_not_done_before_its_last_item_is_told(swarms):

@@ -623,9 +623,11 @@ swarm_items = sa.Table(
     sa.Column("begun_at", sa.Double),
     sa.Column("ended_at", sa.Double),
     sa.Column("settled", _number),
-    sa.UniqueConstraint("sid", "level", "name"),
-    sa.Index(None, "sid", "level", "state", "n"),
-    sa.Index(None, "sid", "level", "settled"),
+    # Before the level, as in the indexes: a planner without statistics that could read a level by
+    # one of them would do so for each of its items.
+    sa.UniqueConstraint("sid", "name", "level"),
+    sa.Index(None, "sid", "state", "level", "n"),
+    sa.Index(None, "sid", "settled"),
     sa.Index(None, "sid", "taken_by"),
     sa.Index(None, "sid", "child"),
     sa.Index(None, "sid", "twin"),

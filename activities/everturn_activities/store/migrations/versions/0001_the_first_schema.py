@@ -485,12 +485,12 @@ def _create_swarms() -> None:
         sa.Column("ended_at", sa.Double(), nullable=True),
         sa.Column("settled", NUMBER, nullable=True),
         sa.PrimaryKeyConstraint("sid", "level", "n", name=op.f("pk_swarm_items")),
-        sa.UniqueConstraint("sid", "level", "name", name=op.f("uq_swarm_items_sid_level_name")),
+        sa.UniqueConstraint("sid", "name", "level", name=op.f("uq_swarm_items_sid_name_level")),
     )
     with op.batch_alter_table("swarm_items", schema=None) as batch_op:
         for columns in (
-            ["sid", "level", "state", "n"],
-            ["sid", "level", "settled"],
+            ["sid", "state", "level", "n"],
+            ["sid", "settled"],
             ["sid", "taken_by"],
             ["sid", "child"],
             ["sid", "twin"],
