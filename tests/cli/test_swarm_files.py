@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +52,45 @@ def test_a_file_of_too_many_items_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(swarm_items, "ITEMS_MAX", 2)
     with pytest.raises(UsageError, match="stdin has more than 2 items"):
         Items(given(monkeypatch, b'{"task": "a"}\n' * 3), "Do it.")
+
+
+def test_items_may_come_by_a_pipe_that_a_shell_makes(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writer = threading.Thread(target=pipe.write_text, args=('{"task": "a"}\n{"task": "b"}\n',))
+    writer.start()
+    with Items(pipe, "Do {task}.") as found:
+        writer.join()
+        assert list(found.pieces()) == [[{"task": "a"}, {"task": "b"}]]
+
+
+def test_a_file_that_cannot_be_read_to_its_end_is_named() -> None:
+    with pytest.raises(UsageError, match="/proc/self/mem cannot be read: Input/output error"):
+        Items(Path("/proc/self/mem"), "Do it.")
+
+
+@pytest.mark.parametrize("left", ['{"task": "a"}\n', '{"task": "a"}\n{"ta'])
+def test_a_file_that_shrinks_while_it_is_sent_is_told_of(tmp_path: Path, left: str) -> None:
+    file = tmp_path / "items.jsonl"
+    file.write_text('{"task": "a"}\n{"task": "b"}\n')
+    with Items(file, "Do {task}.") as found:
+        file.write_text(left)
+        with pytest.raises(UsageError, match="since it was checked: item 2 of 2 is not there"):
+            list(found.pieces())
+
+
+def test_what_is_appended_to_a_file_while_it_is_sent_is_not_sent(tmp_path: Path) -> None:
+    file = tmp_path / "items.jsonl"
+    file.write_text('{"task": "a"}\n')
+    with Items(file, "Do {task}.") as found:
+        file.write_text('{"task": "a"}\n{"task": "b"}\n')
+        assert list(found.pieces()) == [[{"task": "a"}]]
+
+
+def test_a_disk_that_is_full_is_told_of_with_how_to_go_on() -> None:
+    results = ResultFile(Path("/dev/full"), "item", "w")
+    with pytest.raises(UsageError, match=r"/dev/full cannot be written: No space .* attach w"):
+        results.add([item(1, 1)])
+    results.close()
 
 
 def test_items_are_sent_in_pieces_that_fit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,13 +43,21 @@ class Items:
     def pieces(self) -> Iterator[list[dict[str, Any]]]:
         """The items in pieces that are sent in one request each."""
         piece: list[dict[str, Any]] = []
-        size = 0
-        for _, line in self._lines():
+        size = read = 0
+        for _, line in islice(self._lines(), self.count):
             if piece and (len(piece) == PIECE_ITEMS or size + len(line) > PIECE_BYTES):
                 yield piece
                 piece, size = [], 0
-            piece.append(orjson.loads(line))
-            size += len(line)
+            try:
+                piece.append(orjson.loads(line))
+            except orjson.JSONDecodeError:
+                break
+            size, read = size + len(line), read + 1
+        if read < self.count:
+            raise UsageError(
+                f"{self._what} has changed since it was checked: item {read + 1:,} of"
+                f" {self.count:,} is not there any more; put it back."
+            )
         yield piece
 
     def _checked(self) -> int:
@@ -88,7 +97,7 @@ class Items:
         """The lines that are not empty, with their numbers."""
         self._opened.seek(0)
         number = 0
-        while line := self._opened.readline(LINE_BYTES_MAX + 1):
+        while line := self._line():
             number += 1
             if len(line) > LINE_BYTES_MAX:
                 raise UsageError(
@@ -98,15 +107,34 @@ class Items:
             if line.strip():
                 yield number, line
 
+    def _line(self) -> bytes:
+        try:
+            return self._opened.readline(LINE_BYTES_MAX + 1)
+        except OSError as error:
+            raise _unreadable(self._what, error) from None
+
 
 def _opened(file: Path) -> IO[bytes]:
     if str(file) == "-":
-        # Read twice, it must be kept somewhere; beyond some megabytes that is the disk.
-        kept = tempfile.SpooledTemporaryFile(max_size=16 * BODY_BYTES_MAX)  # noqa: SIM115
-        while piece := sys.stdin.buffer.read(BODY_BYTES_MAX):
-            kept.write(piece)
-        return kept
+        return _kept(sys.stdin.buffer)
     try:
-        return file.open("rb")
+        opened = file.open("rb")
+        if opened.seekable():
+            return opened
+        # A pipe, such as a shell makes of <(COMMAND).
+        with opened:
+            return _kept(opened)
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}; name another.") from None
+        raise _unreadable(str(file), error) from None
+
+
+def _kept(given: IO[bytes]) -> IO[bytes]:
+    # Read twice, it must be kept somewhere; beyond some megabytes that is the disk.
+    kept = tempfile.SpooledTemporaryFile(max_size=16 * BODY_BYTES_MAX)  # noqa: SIM115
+    while piece := given.read(BODY_BYTES_MAX):
+        kept.write(piece)
+    return kept
+
+
+def _unreadable(what: str, error: OSError) -> UsageError:
+    return UsageError(f"{what} cannot be read: {error.strerror}; name another.")

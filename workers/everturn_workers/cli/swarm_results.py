@@ -4,6 +4,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -41,10 +42,25 @@ class ResultFile:
 
     def close(self) -> None:
         if self._out is not sys.stdout.buffer:
-            self._out.close()
+            # What could not be written was said when it was added.
+            with suppress(OSError):
+                self._out.close()
 
     def add(self, items: Iterable[ItemView]) -> None:
-        """Write the items that are not there, and let them be asked for no more."""
+        """Write the items that are not there, and let them be asked for no more; raises
+        UsageError where there is no room for them."""
+        try:
+            self._add(items)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise UsageError(
+                f"{self.path} cannot be written: {error.strerror}. The swarm is kept; mend that,"
+                f" and go on with 'everturn swarm attach {self._swarm} --output {self.path}"
+                f" --order {self.order}'."
+            ) from None
+
+    def _add(self, items: Iterable[ItemView]) -> None:
         for item in items:
             if self.order == "item":
                 self.after = item.n

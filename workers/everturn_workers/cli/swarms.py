@@ -190,6 +190,8 @@ async def _sent(
     settings: "Settings",
 ) -> "SwarmView":
     """Have the swarm begun, and all of its items sent in pieces."""
+    from everturn.errors import UsageError
+
     sent, view = 0, None
     try:
         for piece in items.pieces():
@@ -207,6 +209,13 @@ async def _sent(
             else:
                 view = await client.swarms.add(name, sent + 1, piece, last)
             sent += len(piece)
+    except UsageError as error:
+        if not sent:
+            raise
+        raise UsageError(
+            f"{error} Sent are {sent:,} of {items.count:,} items; send the rest by the same command"
+            f" with '--id {name}', or end the swarm with 'everturn swarm cancel {name}'."
+        ) from None
     except asyncio.CancelledError:
         if sent:
             _say(
