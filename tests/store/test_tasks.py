@@ -340,6 +340,16 @@ async def test_a_cancelled_task_is_over_wherever_it_stood(tasks: Tasks) -> None:
     assert await tasks.store.cancel("default", "runs") is None
 
 
+async def test_a_task_that_was_cancelled_in_time_is_not_said_to_be_late(tasks: Tasks) -> None:
+    await tasks.submit(deadline=tasks.story.clock.now + 60)
+    turn = await tasks.begun()
+    await tasks.store.cancel("default", "t")
+    await tasks.late(60)
+    await tasks.end(turn, "cancelled", "The turn was cancelled.")
+    view = await tasks.task()
+    assert (view.state, view.reason) == ("cancelled", "The task was cancelled.")
+
+
 async def test_a_turn_that_a_person_cancels_ends_its_task(tasks: Tasks) -> None:
     await tasks.submit()
     turn = await tasks.begun()

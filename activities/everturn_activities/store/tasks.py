@@ -425,6 +425,9 @@ def _stop(task: _Task, why: Stopped) -> Wake | None:
         if message.state == "waiting":
             inbox.withdraw(task.session, message._asdict())
         elif task.session.open_turn == message.turn:
+            if why == "deadline" and _attempt(task).stopped == "cancel":
+                # It ends as somebody wanted it to, while there was time.
+                return None
             stopped = {"of_n": task.n, "of_attempt": task.attempt, "stopped": why}
             _STOP_ATTEMPT.run(task.tx.connection, stopped)
             inbound = Inbound(id=f"task/{task.attempt}/{why}", kind="cancel", target=message.turn)
