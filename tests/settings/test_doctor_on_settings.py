@@ -128,3 +128,18 @@ async def test_a_folder_of_blobs_must_be_one(tmp_path: Path, place: str, ok: boo
 
     assert check.ok == ok
     assert place in check.sentence
+
+
+def test_a_secret_of_a_file_of_its_own_that_others_may_read_is_warned_of(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("canary-of-the-file")
+    environment = {"EVERTURN_API_KEY_FILE": str(key)}
+
+    key.chmod(0o640)
+    [told] = check_settings(read_settings(home=tmp_path), environment)
+    key.chmod(0o600)
+    after = check_settings(read_settings(home=tmp_path), environment)
+
+    assert told.sentence == f"Other users may read {key}, which EVERTURN_API_KEY_FILE names."
+    assert (told.ok, told.mend) == (True, f"chmod 600 {key}")
+    assert after == []

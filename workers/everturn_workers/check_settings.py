@@ -1,11 +1,13 @@
 """What settings let be known to whom, and which variables are none."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from everturn.errors import UsageError
 from everturn_workers.check import Check
 from everturn_workers.doors.guard import demand_key, is_loopback
 from everturn_workers.settings import Settings, secret_names, settings_file, unknown_variables
+from everturn_workers.settings_secrets import file_variable
 
 KEY_CHARACTERS_MIN = 16
 
@@ -15,6 +17,7 @@ def check_settings(settings: Settings, environment: Mapping[str, str]) -> list[C
     return [
         *(Check("settings", True, told, _SEE) for told in unknown_variables(environment)),
         *_open_file(settings),
+        *_open_secrets(environment),
         *_key(settings),
     ]
 
@@ -47,3 +50,14 @@ def _open_file(settings: Settings) -> list[Check]:
         return []
     sentence = f"Other users may read {file.path}, which sets {', '.join(held)}."
     return [Check("settings", False, sentence, f"chmod 600 {file.path}")]
+
+
+def _open_secrets(environment: Mapping[str, str]) -> list[Check]:
+    """Secrets' files that other users may read: warnings, as containers mount them so."""
+    checks = []
+    for variable in map(file_variable, secret_names()):
+        path = Path(environment.get(variable, ""))
+        if path.is_file() and path.stat().st_mode & 0o077:
+            sentence = f"Other users may read {path}, which {variable} names."
+            checks.append(Check("settings", True, sentence, f"chmod 600 {path}"))
+    return checks
