@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+import re
 import stat
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 import httpx
+import httpx2
 import pytest
 from guarded import Guarded, guarded
 from mcp.shared.auth import OAuthClientInformationFull
@@ -17,9 +21,10 @@ from everturn.mcp import ServerConfig
 from everturn.session import SessionKey
 from everturn_activities.mcp.login import sign_in
 from everturn_activities.mcp.manager import Manager
+from everturn_activities.mcp.oauth import SignedIn
 from everturn_activities.mcp.pool import Pool
 from everturn_activities.mcp.requests import ExecuteTool, LaunchServer
-from everturn_activities.mcp.sign_ins import Kept
+from everturn_activities.mcp.sign_ins import Kept, SignIn
 from everturn_activities.vault import Vault
 
 SIGN_IN = "it wants somebody to sign in, by: everturn mcp login far"
@@ -177,6 +182,37 @@ async def test_who_is_refused_reads_why_and_nothing_is_kept(tmp_path: Path):
     assert kept(guard, tmp_path).read() is None
 
 
+@pytest.mark.parametrize(
+    ("told_at", "client", "why"),
+    [
+        ("\x01", "", "Invalid non-printable ASCII character in URL, .*"),
+        ("", '{"client_id": 5, "client_secret": "hush-hush"}', r"Invalid registration [^\n]*"),
+    ],
+)
+async def test_a_server_that_answers_nonsense_is_said_to_in_one_line(
+    tmp_path: Path, told_at: str, client: str, why: str
+):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        known = {b"/mcp": ("401", ""), b"/register": ("201", client)}
+        status, body = known.get(target, ("404", ""))
+        wants = f'Bearer resource_metadata="{told_at}"' if told_at else "Bearer"
+        writer.write(
+            f"HTTP/1.1 {status} So\r\nWWW-Authenticate: {wants}\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server:
+        with pytest.raises(ServerFailed) as failed:
+            await sign_in("far", ServerConfig(url=url), Kept(tmp_path, "/work", "far", url), print)
+    assert re.fullmatch(why, str(failed.value))
+    assert "hush-hush" not in str(failed.value)
+
+
 async def test_no_token_is_asked_for_over_a_line_that_others_read(tmp_path: Path):
     far = ServerConfig(url="http://mcp.example.com/mcp")
     with pytest.raises(ServerFailed, match="its address begins with http://"):
@@ -216,6 +252,69 @@ async def test_a_client_that_is_known_there_does_not_register(tmp_path: Path):
     assert guard.renewals >= 1
     [file] = await asyncio.to_thread(lambda: list(tmp_path.glob("oauth/*.json")))
     assert "hush-hush" not in file.read_text()
+
+
+FAR = "https://far.example/mcp"
+OLD = SignIn(
+    server="far",
+    url=FAR,
+    tokens={"access_token": "old", "token_type": "Bearer", "refresh_token": "renew"},
+    client={"client_id": "me", "redirect_uris": ["http://127.0.0.1/"]},
+    expires_at=0.0,
+)
+NEW = replace(OLD, tokens={**OLD.tokens, "access_token": "new"}, expires_at=None)
+
+
+async def renewing(home: Path, answer: Callable[[Kept], httpx2.Response]) -> SignIn | None:
+    """What is kept once a token that has expired was to be renewed, and that was answered so."""
+    kept = Kept(home, "/work", "far", FAR)
+    kept.write(OLD)
+
+    def served(request: httpx2.Request) -> httpx2.Response:
+        return answer(kept) if request.url.path == "/token" else httpx2.Response(200)
+
+    auth = SignedIn(FAR, kept, lambda _: None)
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(served), auth=auth) as client:
+        await client.post(FAR)
+    return kept.read()
+
+
+@pytest.mark.parametrize("content", ["<p>Back soon</p>", '{"refresh_token": "hush-hush"}', "[]"])
+async def test_what_is_no_answer_of_oauth_ends_no_sign_in_and_is_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
+):
+    def answer(kept: Kept) -> httpx2.Response:
+        return httpx2.Response(200, text=content)
+
+    assert await renewing(tmp_path, answer) == OLD
+    assert "hush-hush" not in caplog.text
+
+
+@pytest.mark.parametrize("status", [200, 400, 401])
+async def test_a_sign_in_that_is_not_renewed_any_more_has_expired(tmp_path: Path, status: int):
+    def answer(kept: Kept) -> httpx2.Response:
+        return httpx2.Response(status, json={"error": "invalid_grant"})
+
+    assert await renewing(tmp_path, answer) == replace(OLD, refused=True)
+
+
+async def test_who_signs_out_while_the_token_is_renewed_stays_signed_out(tmp_path: Path):
+    def answer(kept: Kept) -> httpx2.Response:
+        kept.remove()
+        return httpx2.Response(200, json={"access_token": "more", "token_type": "Bearer"})
+
+    assert await renewing(tmp_path, answer) is None
+
+
+@pytest.mark.parametrize("said", [{"error": "invalid_grant"}, {"access_token": "more"}])
+async def test_who_signs_in_while_the_old_token_is_renewed_stays_signed_in(
+    tmp_path: Path, said: dict[str, str]
+):
+    def answer(kept: Kept) -> httpx2.Response:
+        kept.write(NEW)
+        return httpx2.Response(200 if "access_token" in said else 400, json=said)
+
+    assert await renewing(tmp_path, answer) == NEW
 
 
 def test_a_file_that_is_no_sign_in_is_none(tmp_path: Path):

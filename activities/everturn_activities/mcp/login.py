@@ -63,8 +63,9 @@ async def sign_in(
                 pass
         except TimeoutError:
             raise ServerFailed(f"nobody did within {PATIENCE_SECONDS:g} s") from None
-        except (OAuthFlowError, httpx2.HTTPError) as error:
-            said = str(error).strip().rstrip(".") or type(error).__name__
+        except (OAuthFlowError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+            # What follows on the first line may quote an answer, and that a token.
+            said = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
             raise ServerFailed(said[:300]) from None
         made = auth.made(name)
     if made is None:

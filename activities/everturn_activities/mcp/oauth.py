@@ -1,7 +1,9 @@
 """Signing in at a server by OAuth, with the official SDK's client, and using what came of it."""
 
+import json
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,7 @@ from mcp.shared.auth import (
     ProtectedResourceMetadata,
 )
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from pydantic import AnyUrl
+from pydantic import AnyUrl, ValidationError
 
 from everturn_activities.mcp.callback import Callback
 from everturn_activities.mcp.sign_ins import Kept, SignIn
@@ -124,17 +126,13 @@ class SignedIn(OAuthClientProvider):
         return self.context.current_tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        assert self._found is not None
-        self._take(
-            replace(
-                self._found,
-                tokens=_plain(tokens) or {},
-                expires_at=_expires_at(tokens),
-                refused=False,
-            )
-        )
-        assert self._found is not None
-        self._kept.write(self._found)
+        before = self._found
+        assert before is not None
+        if self._kept.read() == before:
+            expires_at = _expires_at(tokens)
+            self._kept.write(replace(before, tokens=_plain(tokens) or {}, expires_at=expires_at))
+        # Where somebody has signed in anew, or out, meanwhile, that stands.
+        self._take(self._kept.read())
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         return self.context.client_info
@@ -205,13 +203,32 @@ class SignedIn(OAuthClientProvider):
             yield await self._refresh_token()
 
     async def _renewed(self, response: httpx2.Response) -> None:
-        if response.status_code not in (200, 400, 401):
-            # Too busy, or something in between answered: it says nothing of the sign-in.
-            return
-        if not await self._handle_refresh_response(response):
+        before = self._found
+        assert before is not None
+        content = await response.aread()
+        # Else it was too busy, or something in between answered, such as a page of a proxy's: that
+        # says nothing of the sign-in. The SDK would quote it in a log.
+        if response.status_code == 200 and _is_token(content):
+            await self._handle_refresh_response(response)
+        elif response.status_code in (400, 401) or _is_refusal(response.status_code, content):
             # Revoked, or used up: only a person can mend that.
-            self._kept.refuse()
+            self._kept.refuse(before)
             self._take(self._kept.read())
+
+
+def _is_token(content: bytes) -> bool:
+    try:
+        return bool(OAuthToken.model_validate_json(content).access_token)
+    except ValidationError:
+        return False
+
+
+def _is_refusal(status: int, content: bytes) -> bool:
+    """Whether it says so as OAuth does, which some servers do with a status of 200."""
+    with suppress(ValueError):
+        said = json.loads(content)
+        return status == 200 and isinstance(said, dict) and "error" in said
+    return False
 
 
 def _expires_at(tokens: OAuthToken) -> float | None:

@@ -106,10 +106,10 @@ class Kept:
             return False
         return True
 
-    def refuse(self) -> None:
-        """Remember that it is not to be renewed any more."""
-        if (found := self.read()) is not None:
-            self.write(replace(found, refused=True))
+    def refuse(self, refused: SignIn) -> None:
+        """Remember that it is not to be renewed any more, where nobody has signed in anew."""
+        if self.read() == refused:
+            self.write(replace(refused, refused=True))
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
