@@ -97,6 +97,25 @@ async def test_a_flushed_log_begins_a_new_epoch_that_tells_the_newest_turn_anew(
     assert transcript.steps[1, 1].text == "so far"
 
 
+async def test_a_log_of_which_a_server_short_of_memory_dropped_the_entries_is_told_anew(
+    told_in: Story, redis: RedisServer, prefix: str
+) -> None:
+    story = told_in
+    _, _, attempt = await streaming(story)
+    await story.events.append_deltas(story.key, 1, 1, attempt, [delta("so ", 1)])
+    before = await all_of(story)
+    end = await story.events.end(story.key, (1, 0))
+
+    assert redis.ask(f"DEL {prefix}{{default/s}}:events") == ":1"
+    from_a_position = await story.events.read(story.key, end, 10_000)
+    await story.events.append_deltas(story.key, 1, 1, attempt, [delta("so far", 1)])
+    after = await all_of(story, cursor(before[-1]))
+
+    assert from_a_position == []
+    assert kinds(after)[:2] == ["snapshot", "status"]
+    assert kinds(after)[-2:] == ["step_started", "text_delta"]
+
+
 async def test_a_reply_that_streams_is_told_again_from_its_beginning(
     told_in: Story, redis: RedisServer
 ) -> None:

@@ -20,6 +20,11 @@ for _, name in ipairs({"epoch", "seq", "pos", "base", "told", "done"}) do
   log[name] = tonumber(log[name] or 0)
 end
 
+if log.seq > 0 and redis.call("EXISTS", entries) == 0 then
+  -- A server that is short of memory may drop one key of the two.
+  log.run = nil
+end
+
 local function number(i)
   return tonumber(ARGV[i])
 end
