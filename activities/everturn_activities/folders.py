@@ -143,7 +143,7 @@ class FolderActivities:
         if restored != Restored():
             said = TAKEN_BACK if step else ROLLED_BACK
             told = f"{said.format(turn=turn, step=step)} {restored}"
-        await self._store.files_restored(key, request.turn, request.epoch, told)
+        await self._store.files_restored(key, request.turn, request.epoch, since, told)
 
     async def _make(self, key: SessionKey, known: SessionFolder, path: str) -> None:
         stop = threading.Event()

@@ -65,11 +65,25 @@ async def test_files_are_due_to_go_back_to_the_earliest_step_that_was_asked_for(
         await story.store.forks.undo_rewind(story.key)
         folder = await story.store.folder(story.key)
         assert (folder.restore_turn, folder.restore_step) == since
-    await story.store.files_restored(story.key, 0, None, "done")
-    await story.store.files_restored(story.key, 0, None, "done")
+    await story.store.files_restored(story.key, 0, None, (1, 2), "done")
+    await story.store.files_restored(story.key, 0, None, (1, 2), "done")
     folder = await story.store.folder(story.key)
     assert (folder.restore_turn, folder.restore_step) == (0, 0)
     assert len(await story.told("status")) == 1
+
+
+async def test_files_that_another_rewind_has_go_back_further_meanwhile_stay_due(
+    story: Story,
+) -> None:
+    await worked(story, "one")
+    await story.finish(await called(story), "run-call")
+    await rewind(story, 1)
+    due = []
+    for since in ((2, 2), (2, 0)):
+        await story.store.files_restored(story.key, 0, None, since, "done")
+        folder = await story.store.folder(story.key)
+        due.append((folder.restore_turn, folder.restore_step))
+    assert due == [(2, 0), (0, 0)]
 
 
 async def test_a_session_that_works_is_not_taken_back(story: Story) -> None:

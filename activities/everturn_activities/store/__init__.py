@@ -855,10 +855,16 @@ class Store(Protocol):
         ...
 
     async def files_restored(
-        self, key: SessionKey, turn: int, epoch: int | None, told: str | None
+        self,
+        key: SessionKey,
+        turn: int,
+        epoch: int | None,
+        since: tuple[int, int],
+        told: str | None,
     ) -> None:
-        """The files of rolled-back turns are put back: tell what became of them, once. Without an
-        epoch it is no turn that did so."""
+        """The files of rolled-back turns are put back, those that steps from `since` on changed:
+        tell what became of them, once. Without an epoch it is no turn that did so. What is due
+        from an earlier step by now stays so."""
         ...
 
     async def release_folder(self, key: SessionKey) -> SessionFolder:

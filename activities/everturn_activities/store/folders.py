@@ -71,7 +71,14 @@ def failed(tx: Tx, key: SessionKey, turn: int, epoch: int, problem: str) -> None
     _SET_PROBLEM.run(tx.connection, {"of_sid": session.sid, "problem": problem})
 
 
-def restored(tx: Tx, key: SessionKey, turn: int, epoch: int | None, told: str | None) -> None:
+def restored(
+    tx: Tx,
+    key: SessionKey,
+    turn: int,
+    epoch: int | None,
+    since: tuple[int, int],
+    told: str | None,
+) -> None:
     session = LockedSession(tx, key)
     if epoch is not None:
         session.demand_host(turn, epoch)
@@ -79,7 +86,8 @@ def restored(tx: Tx, key: SessionKey, turn: int, epoch: int | None, told: str | 
         return
     # The files of one turn may be put back again and again, each time by another rewind.
     name = f"restored/{session.event_seq}"
-    session.restore_turn = session.restore_step = 0
+    if (session.restore_turn, session.restore_step) >= since:
+        session.restore_turn = session.restore_step = 0
     if told is not None:
         session.tell(Draft(id=name, type="status", turn=turn, body={"text": told}))
     session.save()

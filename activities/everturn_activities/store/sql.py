@@ -728,9 +728,14 @@ class SqlStore:
         await self._database.write(lambda tx: folders.failed(tx, key, turn, epoch, problem))
 
     async def files_restored(
-        self, key: SessionKey, turn: int, epoch: int | None, told: str | None
+        self,
+        key: SessionKey,
+        turn: int,
+        epoch: int | None,
+        since: tuple[int, int],
+        told: str | None,
     ) -> None:
-        await self._database.write(lambda tx: folders.restored(tx, key, turn, epoch, told))
+        await self._database.write(lambda tx: folders.restored(tx, key, turn, epoch, since, told))
 
     async def release_folder(self, key: SessionKey) -> SessionFolder:
         return await self._database.write(lambda tx: folders.release(tx, key))

@@ -111,7 +111,7 @@ async def _restored(parts: Parts, checkpoints: Checkpoints, key: SessionKey) -> 
     restored, told = replace(restored, notes=(*restored.notes, *notes)), None
     if restored.files or restored.kept:
         told = f"{TAKEN_BACK.format(turn=since[0], step=max(since[1], 1))} {restored}"
-    await parts.store.files_restored(key, 0, None, told)
+    await parts.store.files_restored(key, 0, None, since, told)
     return restored
 
 
