@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from stories import Story
-from test_forks import in_session
+from test_forks import called, in_session
 
 from everturn.errors import UsageError
 from everturn.forks import EditedResult, ForkedFrom, ForkSession
@@ -12,7 +12,7 @@ from everturn.messages import ToolCall
 from everturn.session import SessionKey, TurnHead
 from everturn.tools import RESPONSE
 from everturn.trajectories import difference
-from everturn_activities.store import ForkFolder, cuts
+from everturn_activities.store import ForkFolder, cuts, trajectories
 from everturn_activities.store.recordings import NEVER_MADE
 
 SHARED = ForkFolder("shared", "/workspace")
@@ -247,6 +247,22 @@ async def test_a_replay_is_compared_with_what_it_repeats(story: Story) -> None:
     assert [one.turn for one in only.turns] == [2]
     with pytest.raises(UsageError, match="'s' has worked no turn 9 itself; its newest is 2"):
         await story.store.forks.trajectory(story.key, 9)
+
+
+async def test_a_turn_of_more_steps_than_can_be_compared_is_refused_in_words_of_its_own(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = await called(story)
+    await story.step(turn, 2)
+    await story.finish(turn, "run-call", step=2)
+    monkeypatch.setattr(trajectories, "STEPS_MAX", 1)
+    for named, told in (
+        (None, "Session 's' has 2 steps and 1 can be compared; name a turn."),
+        (1, "Turn 1 of 's' has 2 steps and 1 can be compared; name another."),
+    ):
+        with pytest.raises(UsageError) as refused:
+            await story.store.forks.trajectory(story.key, named)
+        assert str(refused.value) == told
 
 
 async def test_a_result_before_the_turn_that_is_worked_again_can_be_edited_too(

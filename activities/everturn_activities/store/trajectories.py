@@ -22,23 +22,26 @@ def read(connection: sa.Connection, key: SessionKey, turn: int | None) -> Trajec
     is none of that number, or they are too many to compare."""
     view = reads.session(connection, key)
 
+    def compared(table: sa.Table) -> list[sa.ColumnElement[bool]]:
+        which = [table.c.sid == reads.sid_of(connection, key)]
+        return which if turn is None else [*which, table.c.turn == turn]
+
     def rows(table: sa.Table, *order: Any) -> list[Any]:
-        query = sa.select(table).where(table.c.sid == reads.sid_of(connection, key))
-        if turn is not None:
-            query = query.where(table.c.turn == turn)
-        return list(connection.execute(query.order_by(*order)).all())
+        query = sa.select(table).where(*compared(table)).order_by(*order)
+        return list(connection.execute(query).all())
 
     turns = rows(_t, _t.c.turn)
     if turn is not None and not turns:
         raise UsageError(
             f"Session {key.session!r} has worked no turn {turn} itself; its newest is {view.turn}."
         )
+    # Counted before they are read: they can be more than memory has room for.
+    counted = sa.select(sa.func.count()).select_from(_st).where(*compared(_st))
+    if (many := connection.execute(counted).scalar_one()) > STEPS_MAX:
+        which = f"Session {key.session!r}" if turn is None else f"Turn {turn} of {key.session!r}"
+        mend = "name a turn" if turn is None else "name another"
+        raise UsageError(f"{which} has {many:,} steps and {STEPS_MAX:,} can be compared; {mend}.")
     steps = rows(_st, _st.c.turn, _st.c.step)
-    if len(steps) > STEPS_MAX:
-        raise UsageError(
-            f"Session {key.session!r} has {len(steps):,} steps and {STEPS_MAX:,} can be compared;"
-            " name a turn."
-        )
     calls = _by_step(rows(_c, _c.c.turn, _c.c.step, _c.c.idx))
     messages = _by_step(rows(_m, _m.c.position))
     made: dict[int, list[StepTrace]] = {}
