@@ -130,7 +130,8 @@ class StepActivities:
             self._gatherer.recorded(key, layers, context)
             if context.renders:
                 return await self._after_rendering(request, key, spec)
-            if not context.ready or context.placement == "queued":
+            # What another worker recorded as inline is inline only for who makes such calls.
+            if not context.ready or context.placement == "queued" or not self._calls_models:
                 if context.ready and context.budgeted:
                     blocked = await self._store.check_budget(context, model)
                     if blocked is not None:

@@ -17,9 +17,9 @@ from test_leave import agent, approve
 
 from everturn.agents import Agent, AgentSpec
 from everturn.messages import user_text
-from everturn.session import BeginTurn, FinishTurn, RunTools, SessionKey, TurnHead
+from everturn.session import BeginTurn, FinishTurn, PrepareStep, RunTools, SessionKey, TurnHead
 from everturn_activities import own_folders
-from everturn_activities.store import Inbound, SessionSettings
+from everturn_activities.store import Inbound, SessionSettings, Wake
 from everturn_activities.tools import ToolActivities
 from everturn_activities.workspaces import Workspaces
 from everturn_workers.assembly import Assembly
@@ -169,6 +169,23 @@ async def test_a_folder_that_nobody_could_make_as_the_turn_began_is_of_the_home_
     given = {queue for name, queue in await homes.queues(key) if name == "run_tools"}
     assert given <= {home}
     assert ("begin_step_at_home", home) in await homes.queues(key)
+
+
+async def test_a_step_that_began_inline_makes_no_call_at_a_home_that_only_runs_tools(homes: Homes):
+    key, store = await made_there(homes), homes.here.runtime.store
+    await store.accept(key, Inbound("m2", "message", user_text("again"), "queue"))
+    spec = await store.spec(key, 1)
+    begun = await store.begin_turn(BeginTurn(*key, key.workflow_id, "by hand, too", None), spec)
+    assert isinstance(begun, TurnHead)
+    await store.prepare_step(PrepareStep(*key, 2, 1, begun.epoch), "inline", spec.agent.model)
+    async with (
+        homes.there.worker(scripted(says("by tools")), roles="tools"),
+        homes.here.worker(scripted(says("done")), roles="turns,models"),
+    ):
+        await homes.here.waker.wake(Wake(key, None, 0))
+        end = (await homes.here.until(key, "turn_finished", turn=2))[-1]
+        await homes.here.closed(key)
+    assert end.body["text"] == "done"
 
 
 async def test_a_turn_whose_home_nobody_works_says_so_and_goes_on_once_somebody_does(homes: Homes):
