@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from stories import Story
+from stories import SPEC, Story
 
-from everturn.session import AwaitHome, SessionKey
+from everturn.mcp import Server, ServerConfig
+from everturn.session import AwaitHome, FinishTurn, GatherTools, SessionKey
 from everturn_activities.store import SessionSettings
 
 
@@ -33,6 +34,28 @@ async def test_a_folder_is_claimed_once_until_it_is_given_up(story: Story):
     await story.store.release_folder(key)
     known = await story.store.claim_folder(key, "two", "/two/folder")
     assert (known.home, known.own_dir) == ("two", "/two/folder")
+
+
+async def test_a_folder_that_is_given_up_takes_the_servers_that_worked_in_it_along(story: Story):
+    own = replace(story, key=SessionKey(story.key.tenant, "own"))
+    opened = SessionSettings("/workspace", "/workspace", folder="copy", own_dir="/a/folder")
+    await own.store.create_session(own.key, opened)
+    await own.store.claim_folder(own.key, "one", "/one/folder")
+    server = Server(name="files", config=ServerConfig(command="x", stateful=True))
+    spec = SPEC.model_copy(update={"servers": (server,)})
+    await own.send()
+    turn = await own.begun(spec=spec)
+    await own.store.settle_servers(
+        GatherTools(*own.key, turn.turn, turn.epoch), spec, [], "one-worker"
+    )
+    ending = FinishTurn(*own.key, own.key.workflow_id, "run-1", turn.turn, turn.epoch, 0, "failed")
+    await own.store.finish_turn(ending)
+    assert await own.store.home(own.key, "default", "files") == "one-worker"
+
+    await own.store.release_folder(own.key)
+
+    # Its worker may live on, at a home that has nothing of the session's.
+    assert await own.store.home(own.key, "default", "files") is None
 
 
 async def test_a_run_that_goes_on_with_a_turn_is_told_its_home(story: Story):

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from everturn.errors import UnknownSession, UsageError
 from everturn.events import Draft
 from everturn.session import AwaitHome, SessionKey
-from everturn_activities.store import SessionFolder, inbox, schema
+from everturn_activities.store import SessionFolder, inbox, schema, served
 from everturn_activities.store.database import Tx
 from everturn_activities.store.locked import LockedSession, unknown
 from everturn_activities.store.statement import Statement
@@ -114,6 +114,7 @@ def release(tx: Tx, key: SessionKey) -> SessionFolder:
             f" {key.session}', or wait for its end."
         )
     session.folder_due = 1
+    served.leave_homes(session)
     # Whoever makes it anew may be of another home.
     _SET_HOME.run(
         tx.connection, {"of_sid": session.sid, "new_home": None, "new_dir": folder.own_dir}

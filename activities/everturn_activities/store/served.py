@@ -23,6 +23,7 @@ _UNPIN_ALL = Statement(sa.delete(_pins).where(_pins.c.sid == _sid))
 _one = sa.and_(_of_agent, _pins.c.server == sa.bindparam("of_server"))
 _HOME = Statement(sa.select(_pins.c.home).where(_one))
 _MOVE = Statement(sa.update(_pins).where(_one).values(home=sa.bindparam("home")))
+_LEAVE = Statement(sa.update(_pins).where(_pins.c.sid == _sid).values(home=None))
 _INSERT = insert(_pins)
 _TURN = Statement(
     sa.update(schema.turns)
@@ -107,6 +108,11 @@ def move_home(
         return False
     _MOVE.run(tx.connection, {**at, "home": worker})
     return True
+
+
+def leave_homes(session: LockedSession) -> None:
+    """No worker has the session's servers any more: what they work in is to be another's."""
+    _LEAVE.run(session.tx.connection, {"of_sid": session.sid})
 
 
 def accept(tx: Tx, key: SessionKey) -> None:
