@@ -8,8 +8,11 @@ from by_hand import Runtime
 
 from everturn.client import Client
 from everturn.errors import IdempotencyConflict, UsageError
-from everturn.session import SessionKey
+from everturn.executors import Delegation, ExecutorRules
+from everturn.messages import AssistantMessage, ToolCall
+from everturn.session import RunTools, SessionKey, StepHead, ToolHead
 from everturn_activities import own_folders
+from everturn_activities.gateways import Usage
 
 
 def make(runtime: Runtime, session: str, path: str) -> own_folders.OwnFolder:
@@ -73,6 +76,32 @@ async def test_a_shared_folder_is_not_removed(runtime: Runtime, client: Client):
     with pytest.raises(UsageError, match="which is not its own, so it is not removed"):
         await client.remove_folder("s", force=True)
     assert runtime.workspace.is_dir()
+
+
+async def test_a_folder_that_an_executor_works_in_is_not_removed(runtime: Runtime, client: Client):
+    """One in the background goes on when the turn that it works for has ended."""
+    view = await client.create_session("s", folder="copy")
+    assert view.own_dir is not None
+    folder = make(runtime, "s", view.own_dir)
+    await client.send("s", "go")
+    head = await runtime.begin("s")
+    context, attempt = await runtime.begin_step(head)
+    call = ToolCall(id="c", name="delegate")
+    await runtime.store.complete_model_call(
+        *(context, attempt, AssistantMessage(parts=(call,)), "tool_use", Usage(), None),
+        StepHead(1, "tool_use", [ToolHead(0, "delegate", "executor", 5.0)]),
+        [],
+    )
+    named = {"index": 0, "executor": "c", "task": "Work.", "agent": "default", "background": True}
+    task = Delegation.model_validate({**named, "rules": ExecutorRules(level=1)})
+    request = RunTools("default", "s", head.turn, 1, head.epoch, [0])
+    (handed,) = await runtime.store.hand_over(request, 1, [task], {})
+    await runtime.store.open_executor(handed)
+    await runtime.end(head, 1, "completed", None)
+
+    with pytest.raises(UsageError, match="Executor 'c' of session 's' works at its files"):
+        await client.remove_folder("s", force=True)
+    assert folder.path.is_dir()
 
 
 async def test_a_folder_that_a_turn_works_in_is_not_removed(runtime: Runtime, client: Client):

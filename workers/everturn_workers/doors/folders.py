@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from everturn.errors import OwnerAlive, RuntimeUnavailable, ToolFailed, UsageError
 from everturn.views import FolderRemovedView
 from everturn_activities import own_folders
+from everturn_workers.doors.checkpoints import executors_below
 from everturn_workers.doors.homes import is_elsewhere
 from everturn_workers.doors.parts import Name, Parts, key_of
 
@@ -27,6 +28,8 @@ def add_folders(routes: APIRouter, parts: Parts) -> None:
             await store.release_folder(key)
             raise AssertionError
         own_dir = known.own_dir
+        # Those in the background outlive the turns of the session, and work in its folder.
+        await executors_below(parts, key, (0, 0))
         if is_elsewhere(parts, known.home):
             if not force:
                 raise UsageError(
