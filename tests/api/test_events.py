@@ -9,9 +9,10 @@ import pytest
 
 from everturn.client import Client
 from everturn.errors import RuntimeUnavailable, UnknownSession, UsageError
-from everturn.events import cursor_from_text
+from everturn.events import Event, cursor_from_text
 from everturn.reading import Transcript
 from everturn.session import SessionKey
+from everturn_workers.cli.follow import follow_message
 from everturn_workers.doors.streams import WATCHERS_MAX
 
 
@@ -251,3 +252,59 @@ async def test_a_runtime_that_was_never_there_is_given_up_at_once(runtime):
             await client.session("s")
         with pytest.raises(RuntimeUnavailable, match="No runtime answers"):
             await anext(client.events("s"))
+
+
+@pytest.fixture
+async def trimmed(runtime, worked, monkeypatch):
+    """A log that tells of a sequence's cursor only that all behind it was trimmed away."""
+    watch = runtime.log.watch
+
+    async def only_a_gap(key, after):
+        if after[0] % 2:
+            async for batch in watch(key, after):
+                yield batch
+        gap = {"first": after[1] + 1, "last": 99}
+        yield [Event(epoch=2, seq=99, type="gap", turn=0, step=0, attempt=0, time=0, body=gap)]
+        await asyncio.Event().wait()
+
+    async def end(key, like):
+        return (2, 99)
+
+    monkeypatch.setattr(runtime.log, "watch", only_a_gap)
+    monkeypatch.setattr(runtime.log, "end", end)
+
+
+async def test_who_waits_behind_what_was_trimmed_is_told_how_its_turn_ended(client, trimmed):
+    async with asyncio.timeout(20):
+        result = await client.wait("s", "m1", "2.4")
+
+    assert (result.turn, result.outcome) == (1, "completed")
+
+
+async def test_a_shell_that_follows_a_trimmed_log_is_shown_the_gap_and_then_the_turn(
+    client, trimmed
+):
+    class Shown:
+        def __init__(self):
+            self.types = []
+
+        def event(self, event):
+            self.types.append(event.type)
+
+    accepted = await client.send("s", "hello", id="m1")
+    shown, first = Shown(), True
+
+    class Reconnected:
+        """Is at a cursor of the sequence when it meets the gap."""
+
+        def events(self, session, after):
+            nonlocal first
+            after, first = ("2.4" if first else after), False
+            return client.events(session, after)
+
+    async with asyncio.timeout(20):
+        before = accepted.model_copy(update={"cursor": "0"})
+        result = await follow_message(Reconnected(), "s", before, shown, every_event=False)
+
+    assert (result.turn, result.outcome) == (1, "completed")
+    assert (shown.types[0], shown.types[-1]) == ("gap", "turn_finished")
