@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from everturn.messages import Frozen
 
@@ -46,7 +46,7 @@ EventType = Literal[
     "status",  # text
     "turn_finished",  # outcome, reason, text, usage, cost_usd, unpriced_calls, steps
     "gap",  # first, last: events that were trimmed away
-    "snapshot",  # turn: a lost log begins anew, and tells this turn and all later ones again
+    "snapshot",  # a lost log begins anew, and tells the event's turn and all later ones again
 ]
 
 DELTAS: frozenset[str] = frozenset({"text_delta", "thinking_delta", "tool_call_delta"})
@@ -73,6 +73,14 @@ class Draft(Frozen):
     step: int = 0
     attempt: int = 0
     body: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("body")
+    @classmethod
+    def _hides_nothing(cls, body: dict[str, Any]) -> dict[str, Any]:
+        """`Event.flat` puts body and head side by side: a name of both would be lost."""
+        if taken := body.keys() & Event.model_fields.keys():
+            raise ValueError(f"an event has {', '.join(sorted(taken))} itself; choose another name")
+        return body
 
 
 class Event(Frozen):

@@ -1,10 +1,12 @@
 """What a reader of events has on the page."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from everturn.client import event_from_flat
-from everturn.events import Event
+from everturn.events import Draft, Event
 from everturn.reading import Transcript
 
 
@@ -98,12 +100,16 @@ def test_a_new_epoch_is_read_on_from_its_first_event():
 
 def test_a_snapshot_that_came_over_http_drops_its_turn_and_what_follows():
     told = events(text(1, "lost"))
-    snapshot = Event(
-        epoch=2, seq=1, type="snapshot", turn=1, step=0, attempt=0, time=0, body={"turn": 1}
-    )
+    snapshot = Event(epoch=2, seq=1, type="snapshot", turn=1, step=0, attempt=0, time=0)
     page = read([*told, event_from_flat(snapshot.flat())])
 
     assert page.steps == {}
+
+
+@pytest.mark.parametrize("name", Event.model_fields)
+def test_an_event_is_refused_whose_body_hides_what_every_event_has(name: str):
+    with pytest.raises(ValidationError, match=f"an event has {name} itself"):
+        Draft(id="e", type="status", body={"text": "so", name: 1})
 
 
 def test_the_final_text_of_a_turn_wins_over_its_steps():

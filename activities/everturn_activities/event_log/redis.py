@@ -268,8 +268,7 @@ class RedisEventLog:
             return
         opening: list[tuple[str, dict[str, Any]]] = []
         if seen or begun.base:
-            body = {"turn": max(begun.turn, 1)}
-            opening.append(("snapshot", body))
+            opening.append(("snapshot", {}))
         if seen and begun.idle_seconds < self._ttl:
             log.warning("the event log of session %s was lost; a new epoch begins", key.session)
             text = "Redis lost the event log: this turn is told anew. Nothing else is lost."
@@ -312,7 +311,7 @@ class RedisEventLog:
                     else:
                         # What it may have missed before this epoch began, as the store has it.
                         turn, now = max(turn, 1), self._database.now()
-                        told = _event(epoch - 1, start, "snapshot", turn, now, {"turn": turn})
+                        told = _event(epoch - 1, start, "snapshot", turn, now, {})
                         return _Page([told], start)
                 case ["ahead", *_]:
                     return _Page([], position)
