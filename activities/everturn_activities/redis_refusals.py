@@ -8,6 +8,7 @@ from redis.exceptions import (
     ReadOnlyError,
     ResponseError,
 )
+from redis.exceptions import ConnectionError as NotConnected
 
 RIGHTS = (
     "~everturn:* &everturn:* +@read +@write +@pubsub +@scripting +@connection -@dangerous"
@@ -29,6 +30,11 @@ def refusal(error: BaseException) -> tuple[str, str] | None:
             return ("refuses the user or the password", _MEND_URL)
         case NoPermissionError():
             return _no_leave()
+        case NotConnected() if "max number of clients" in said:
+            return (
+                "has as many clients as it takes",
+                "raise its maxclients, or end clients that nobody needs (CLIENT LIST)",
+            )
         case OutOfMemoryError():
             return (
                 "has no memory left, and takes no writes",
@@ -54,7 +60,10 @@ def refusal(error: BaseException) -> tuple[str, str] | None:
         case ResponseError() if said.startswith("DB index"):
             return ("has no database of that number", _MEND_URL)
         case ResponseError():
-            return (f"answers with a {type(error).__name__}", "everturn doctor looks at it")
+            return (
+                f"answers with a {type(error).__name__}",
+                "see that EVERTURN_REDIS_URL names a Redis from 6.2 on, and see its log",
+            )
         case _:
             return None
 

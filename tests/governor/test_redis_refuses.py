@@ -1,16 +1,18 @@
 """A Redis that answers and does not do what it is asked: told as what it is, with the mend."""
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from governed import call, granted, limits
+from redis.exceptions import ResponseError
 from redis_servers import RedisServer
 
 from everturn_activities.governor.redis import RedisGovernor
 from everturn_activities.redis_link import RedisAway, RedisLink
-from everturn_activities.redis_refusals import RIGHTS
+from everturn_activities.redis_refusals import RIGHTS, refusal
 
 PASSWORD = "canary-0123"
 
@@ -117,6 +119,31 @@ async def test_an_address_that_is_refused_is_told_without_the_password(
     assert says in await refused("redis://" + path.replace("PORT", str(redis.port)))
 
     assert "mend EVERTURN_REDIS_URL" in the_log(caplog)
+
+
+async def test_a_server_with_as_many_clients_as_it_takes_is_not_told_as_one_that_is_away(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", redis.port), 5) as operator:
+
+        def limit(clients: int) -> None:
+            operator.sendall(f"CONFIG SET maxclients {clients}\r\n".encode())
+            assert operator.recv(4096) == b"+OK\r\n"
+
+        limit(1)
+        try:
+            assert "has as many clients as it takes" in await refused(redis.url)
+        finally:
+            limit(10_000)
+    assert "raise its maxclients" in the_log(caplog)
+
+
+def test_no_mend_sends_an_operator_to_the_doctor_who_would_say_the_same() -> None:
+    told = refusal(ResponseError("unknown command 'XADD'"))
+
+    assert told is not None
+    assert "doctor" not in told[1]
+    assert "Redis from 6.2 on" in told[1]
 
 
 async def test_who_may_not_listen_is_told_though_all_else_is_done(
