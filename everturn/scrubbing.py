@@ -5,7 +5,7 @@ import html
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from urllib.parse import quote, quote_plus
+from urllib.parse import SplitResult, quote, quote_plus, unquote, unquote_plus
 
 SECRET_CHARACTERS_MIN = 8
 """A shorter value would be found in innocent texts, so it is not looked for."""
@@ -13,7 +13,30 @@ SECRET_CHARACTERS_MIN = 8
 _LINE_CHARACTERS_MIN = 16
 """From this length on a line of a secret of several lines is looked for by itself."""
 
+_LEFT_IN_URLS = ("", "/", "!'()*", "/?:@!$'()*,", "/?:@!$'()*,;&=+#")
+"""By urllib for a part and for a path, by browsers for a part, by aiohttp in a query, and by
+browsers in a whole URL."""
+
+_SECRET_PARTS = ("pass", "secret", "key", "token", "credential")
+
 _Span = tuple[int, int, str]
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name, as of a URL's parameter, says that its value is a secret."""
+    return any(part in name.lower() for part in _SECRET_PARTS)
+
+
+def secrets_of(url: SplitResult) -> frozenset[str]:
+    """What of a URL must show nowhere: its password and the parameters whose names say so, as they
+    stand and decoded, for a `+` may be meant as one."""
+    raw = [url.password or ""]
+    for parameter in url.query.split("&"):
+        name, _, value = parameter.partition("=")
+        if is_secret_name(unquote_plus(name)):
+            raw.append(value)
+    ways = (str, unquote, unquote_plus)
+    return frozenset(text for value in raw for way in ways if (text := way(value)))
 
 
 class Scrubber:
@@ -164,7 +187,7 @@ def _forms(value: str) -> Iterator[str]:
         yield html.escape(one, quote=False)
         for quote_mark in ("&#x27;", "&#39;", "&apos;"):
             yield html.escape(one).replace("&#x27;", quote_mark)
-        for quoted in (quote(one, safe=""), quote(one), quote_plus(one)):
+        for quoted in _in_urls(one):
             yield quoted
             yield _lower_escapes(quoted)
         yield content.hex()
@@ -173,6 +196,14 @@ def _forms(value: str) -> Iterator[str]:
             encoded = _inner_base64(content, offset)
             yield encoded
             yield encoded.translate({ord("+"): "-", ord("/"): "_"})
+
+
+def _in_urls(value: str) -> Iterator[str]:
+    """`value` as encoders put it into a URL or a form: they differ in what they leave."""
+    for left in _LEFT_IN_URLS:
+        yield quote(value, safe=left)
+        yield quote_plus(value, safe=left)
+    yield quote_plus(value, safe="*").replace("~", "%7E")
 
 
 def _with_escapes(text: str, escapes: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from everturn.errors import SecretMissing
-from everturn.scrubbing import SECRET_CHARACTERS_MIN, Scrubber
+from everturn.scrubbing import SECRET_CHARACTERS_MIN, Scrubber, secrets_of
 from everturn.secrets import SecretSource
 
 FILE_BYTES_MAX = 64 * 1024
@@ -41,8 +41,8 @@ class Vault:
         for name in secret_names(environ):
             self.scrubber.learn(name, environ[name])
         for name, value in environ.items():
-            if name.endswith("_URL") and (password := _password(value)):
-                self.scrubber.learn(name, password)
+            for secret in _of_url(value) if name.endswith("_URL") else ():
+                self.scrubber.learn(name, secret)
 
     def variable(self, name: str) -> str | None:
         """A provider's key, by its variable."""
@@ -144,11 +144,11 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _password(url: str) -> str | None:
+def _of_url(url: str) -> Iterable[str]:
     try:
-        return urlsplit(url).password
+        return secrets_of(urlsplit(url))
     except ValueError:
-        return None
+        return ()
 
 
 def _of_keyring(name: str, place: str) -> str:

@@ -5,15 +5,17 @@ import html
 import json
 import re
 import textwrap
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlsplit
 
+import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yarl import URL
 
-from everturn.scrubbing import Scrubber
+from everturn.scrubbing import Scrubber, secrets_of
 
-VALUE = 'ca/na+ry "of" <the> mine & 42%'
+VALUE = 'ca/na+ry "of" <the> ~mine*! & (42)%'
 KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END KEY-----"
 
 
@@ -41,6 +43,11 @@ FORMS = {
     "quoted": quote(VALUE, safe=""),
     "quoted-path": quote(VALUE),
     "quoted-form": quote_plus(VALUE),
+    "quoted-by-pages": quote(VALUE, safe="!'()*"),
+    "form-of-pages": quote_plus(VALUE, safe="*").replace("~", "%7E"),
+    "query-of-aiohttp": str(URL("http://host").with_query({"k": VALUE})),
+    "query-of-httpx": str(httpx.URL("http://host", params={"k": VALUE})),
+    "url-of-pages": quote(VALUE, safe=";,/?:@&=+$!*'()#"),
     "quoted-low": re.sub("%..", lambda escape: escape[0].lower(), quote(VALUE, safe="")),
     "hex": VALUE.encode().hex(),
     "HEX": VALUE.encode().hex().upper(),
@@ -158,3 +165,13 @@ def test_a_value_that_ends_as_another_begins_is_held_back_whole(then, shown):
     stream = knows("abcdefghij", "ghijklmnop").stream()
     assert stream.feed("x abcdefghij") == "x "
     assert stream.feed(then) + stream.rest() == shown
+
+
+def test_secrets_of_a_url_are_found_as_they_stand_and_decoded():
+    url = "redis://me:p%2Dss@host/0?token=ca%6Eary+1&keyspace_%6Bey=b%20b&timeout=5"
+
+    assert secrets_of(urlsplit(url)) == {
+        *("p%2Dss", "p-ss"),
+        *("ca%6Eary+1", "canary+1", "canary 1"),
+        *("b%20b", "b b"),
+    }

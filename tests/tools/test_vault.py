@@ -129,12 +129,16 @@ def test_the_keys_of_providers_and_passwords_of_addresses_are_known_from_the_sta
         {
             "OPENAI_API_KEY": CANARY,
             "EVERTURN_REDIS_URL": "redis://me:pass-0123456789@host/0",
+            "EVENTS_URL": "https://host/?limit=1000000000&access_token=pa%2Dss-9876543210",
             "A_URL": "http://[broken",
             "EMPTY_KEY": "",
         }
     )
-    assert vault.scrubber.scrubbed(f"{CANARY} pass-0123456789") == (
-        "[secret OPENAI_API_KEY] [secret EVERTURN_REDIS_URL]"
+    assert vault.scrubber.scrubbed(f"{CANARY} pass-0123456789 pa%2Dss-9876543210") == (
+        "[secret OPENAI_API_KEY] [secret EVERTURN_REDIS_URL] [secret EVENTS_URL]"
+    )
+    assert vault.scrubber.scrubbed("pa-ss-9876543210 1000000000") == (
+        "[secret EVENTS_URL] 1000000000"
     )
     assert vault.keys() == (CANARY,)
 

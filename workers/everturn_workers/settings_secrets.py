@@ -2,16 +2,15 @@
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from everturn.errors import UsageError
+from everturn.scrubbing import is_secret_name, secrets_of
 
 PREFIX = "EVERTURN_"
 FILE = "_FILE"
 FILE_BYTES_MAX = 64 * 1024
 MASK = "***"
-
-_SECRET_PARTS = ("pass", "secret", "key", "token", "credential")
 
 
 def variable(name: str) -> str:
@@ -55,7 +54,7 @@ def masked_url(url: str) -> str:
         name, colon, _ = user.partition(":")
         host = f"{name}{colon}{MASK if colon else ''}@{host}"
     query = parse_qsl(parts.query, keep_blank_values=True)
-    told = "&".join(f"{key}={MASK if _is_secret(key) else value}" for key, value in query)
+    told = "&".join(f"{key}={MASK if is_secret_name(key) else value}" for key, value in query)
     return f"{parts.scheme}://{host}{parts.path}{'?' if told else ''}{told}"
 
 
@@ -68,11 +67,7 @@ def server_of(url: str) -> str:
 def parts_to_hide(name: str, value: str) -> tuple[str, ...]:
     """What of a secret must show nowhere: of a URL its passwords, as they stand and decoded."""
     parts = _parts(value) if name.endswith("_url") else None
-    if parts is None:
-        return (value,)
-    password = parts.password or ""
-    query = [text for key, text in parse_qsl(parts.query) if _is_secret(key)]
-    return tuple(text for text in {password, unquote(password), *query} if text)
+    return (value,) if parts is None else tuple(secrets_of(parts))
 
 
 def _parts(url: str) -> SplitResult | None:
@@ -85,10 +80,6 @@ def _parts(url: str) -> SplitResult | None:
     # A password with a sign that separates parts of a URL ends up in the parts behind.
     behind = f"{parts.path}{parts.query}{parts.fragment}"
     return parts if parts.scheme and "://" in url and "@" not in behind else None
-
-
-def _is_secret(key: str) -> bool:
-    return any(part in key.lower() for part in _SECRET_PARTS)
 
 
 def _content(path: Path, asked: str) -> str:
