@@ -19,6 +19,7 @@ from everturn.errors import RuntimeUnavailable, StoreAway
 from everturn.session import BeginTurn, SessionKey
 from everturn_activities.event_log.sql import SqlEventLog
 from everturn_activities.store import SessionSettings, ToolStarted, new_sessions, schema
+from everturn_activities.store import postgres as postgres_store
 from everturn_activities.store.database import StaleError, Tx
 from everturn_activities.store.locked import LockedSession
 from everturn_activities.store.opening import open_database
@@ -169,6 +170,60 @@ async def test_a_server_that_restarts_is_waited_for_and_told_of_once(
     assert [text.split(" at ")[0] for text in texts] == ["the database", "the database"]
     assert "does not answer" in texts[0]
     assert "answers again" in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("refused", "what", "mend"),
+    [
+        (asyncpg.DiskFullError, "has no room left on its disk", "make room there"),
+        (asyncpg.OutOfMemoryError, "has no memory left", "work_mem"),
+        (asyncpg.TooManyConnectionsError, "as many connections as it takes", "max_connections"),
+    ],
+)
+async def test_a_server_that_is_full_is_waited_for_and_told_of_once_with_the_mend(
+    postgres_url: str,
+    caplog: pytest.LogCaptureFixture,
+    refused: type[asyncpg.PostgresError],
+    what: str,
+    mend: str,
+) -> None:
+    """Who only reads goes on meanwhile, and does not take that for the end of it."""
+    runs = []
+
+    def change(tx: Tx) -> int:
+        runs.append(tx)
+        if len(runs) < 4:
+            raise refused("canary")
+        return len(runs)
+
+    def never(tx: Tx) -> None:
+        raise refused("canary")
+
+    async with opened(postgres_url, patience_seconds=20) as database:
+        changing = asyncio.create_task(database.write(change))
+        while not changing.done():
+            assert await turns(database) == {}
+        assert await changing == 4
+    async with opened(postgres_url, patience_seconds=0) as database:
+        for _ in range(2):
+            with pytest.raises(StoreAway, match=what):
+                await database.write(never)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2  # One of each process.
+    assert what in said[0]
+    assert mend in said[0]
+    assert "canary" not in caplog.text
+
+
+async def test_a_server_that_lets_nobody_more_in_is_not_told_as_one_that_is_away(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def made(*_: object) -> None:
+        raise asyncpg.TooManyConnectionsError("sorry")
+
+    monkeypatch.setattr(postgres_store, "_made", made)
+    with pytest.raises(RuntimeUnavailable, match="has as many connections as it takes: raise"):
+        await PostgresDatabase(make_url(postgres_url), lambda told: None).open(0.1)
 
 
 @pytest.mark.parametrize("asked_for", ["", "?target_session_attrs=read-write"])

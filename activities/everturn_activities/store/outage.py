@@ -16,6 +16,8 @@ Said = Literal["answers", "refuses", "nothing"]
 SUSPECT_SECONDS = 1.0
 """Nothing of ours is meant to take longer; what does is no outage, but a reason to ask."""
 AGAIN_SECONDS = 0.5
+REFUSED_SECONDS = 60.0
+"""So long it must have refused nothing before the log tells of the same refusal again."""
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class Outage:
         self._ask = ask
         self._drop = drop
         self._since: float | None = None
+        self._refused: dict[str, float] = {}
         self._answering = asyncio.Event()
         self._answering.set()
         self._asking: asyncio.Task[None] | None = None
@@ -71,6 +74,13 @@ class Outage:
             seconds = time.monotonic() - self._since
             self._since = None
             log.warning("the database at %s answers again after %.1f s", self._address, seconds)
+
+    def note_refused(self, what: str, mend: str) -> None:
+        """It answers, and does not do what it was asked for: others may have more luck."""
+        now = time.monotonic()
+        if now - self._refused.get(what, -REFUSED_SECONDS) >= REFUSED_SECONDS:
+            log.warning("the database at %s %s; %s", self._address, what, mend)
+        self._refused[what] = now
 
     async def over(self, seconds: float) -> bool:
         """Whether it answers within `seconds`."""

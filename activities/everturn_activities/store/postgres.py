@@ -26,6 +26,7 @@ from everturn.session import SessionKey
 from everturn_activities.store.database import StaleError, Tx, new_nonce
 from everturn_activities.store.migrate import is_current, migrate
 from everturn_activities.store.outage import Outage, Said
+from everturn_activities.store.postgres_refusals import refusal
 from everturn_activities.store.statement import without_nul
 
 T = TypeVar("T")
@@ -136,7 +137,7 @@ class PostgresDatabase:
             except Exception as error:
                 if _kind(error) != "away" or time.monotonic() > until:
                     raise RuntimeUnavailable(self._refused(error)) from None
-                self._outage.note_away()
+                self._note(error)
             await asyncio.sleep(WAIT_SECONDS)
 
     async def write(self, change: Callable[[Tx], T]) -> T:
@@ -211,9 +212,9 @@ class PostgresDatabase:
                 if kind == "away":
                     # All that waited come at once when it is back, and are in each other's way.
                     in_the_way = 0
-                    self._outage.note_away()
+                    self._note(error)
                     if self._closed or time.monotonic() - began > self._patience:
-                        raise self._away() from None
+                        raise self._away(error) from None
             else:
                 self._outage.note_back()
                 return result
@@ -225,8 +226,16 @@ class PostgresDatabase:
             async with self._engine.connect() as connection:
                 return await connection.run_sync(work)
 
-    def _away(self) -> StoreAway:
-        return StoreAway(f"The database at {self.address} does not answer; try again in a moment.")
+    def _note(self, error: Exception) -> None:
+        if (refused := refusal(_state(error))) is not None:
+            self._outage.note_refused(*refused)
+        else:
+            self._outage.note_away()
+
+    def _away(self, error: Exception | None = None) -> StoreAway:
+        refused = None if error is None else refusal(_state(error))
+        what = "does not answer" if refused is None else refused[0]
+        return StoreAway(f"The database at {self.address} {what}; try again in a moment.")
 
     async def _connect(self) -> Any:
         """One more connection of ours."""
@@ -315,6 +324,9 @@ class PostgresDatabase:
                     f" changed within {LOCK_SECONDS:g} s: end the processes of the older version"
                     " and whatever else holds them, such as a backup; then start again."
                 )
+            case asyncpg.PostgresError() if (full := refusal(_state(error))) is not None:
+                what, mend = full
+                return f"The database at {self.address} {what}: {mend}."
             case asyncpg.PostgresError() as refused if _kind(error) == "fault":
                 return (
                     f"The database at {self.address} cannot be made ready"
