@@ -5,9 +5,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy as sa
 from index_places import Place
 
-from everturn_activities.knowledge import Chunk, FileMark, KnowledgeIndex, digest_of, postgres
+from everturn_activities.knowledge import (
+    Chunk,
+    FileMark,
+    Indexed,
+    KnowledgeIndex,
+    digest_of,
+    postgres,
+)
 
 T = TypeVar("T")
 MARK = FileMark(1, 2)
@@ -140,6 +148,43 @@ async def test_a_base_is_searched_and_dropped_alone(place: Place) -> None:
 
         assert await paths(index, "owl", 1, 2) == ["b.md"]
         assert await in_thread(index.marks, 1) == {}
+
+
+async def test_nothing_is_put_into_a_base_that_another_process_has_dropped(place: Place) -> None:
+    async with place.opened() as (_, reader), place.opened() as (_, other):
+        await filled(reader, 1, {"a.md": [piece("an owl")]})
+        await in_thread(other.drop_base, 1)
+
+        assert not await in_thread(reader.put, 1, "b.md", MARK, "digest", [piece("an owl")])
+        await in_thread(reader.put_unread, 1, "c.md", FileMark(3, 4, "is no text"))
+        await in_thread(reader.drop, 1, ["a.md"])
+        await in_thread(reader.note_skipped, 1, ["c.md is no text"], 1)
+
+        assert await in_thread(other.marks, 1) == {}
+        assert await in_thread(other.indexed, 1, None) == Indexed()
+        await in_thread(other.drop_base, 1)
+        await filled(other, 2, {"a.md": [piece("an owl")]})
+        assert await paths(reader, "owl", 1, 2) == ["a.md"]
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+async def test_what_is_being_put_while_its_base_is_dropped_goes_with_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = "SELECT pg_sleep(0.5), CAST(:base AS int)"
+    asleep = sa.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
+    async with place.opened() as (_, reader), place.opened() as (database, other):
+        await in_thread(other.marks, 1)
+        monkeypatch.setattr(postgres, "_TOUCH", sa.text(slow))
+        putting = asyncio.create_task(filled(reader, 1, {"a.md": [piece("an owl")]}))
+        async with asyncio.timeout(20):
+            while not await database.read(lambda c: c.execute(asleep).scalar()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+        await in_thread(other.drop_base, 1)
+
+        await putting
+        assert await in_thread(other.indexed, 1, None) == Indexed()
 
 
 async def test_vectors_that_one_process_made_are_found_by_another(place: Place) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from index_places import Place
 
+from everturn_activities.knowledge import Indexed
 from everturn_activities.knowledge import library as libraries
 from everturn_activities.knowledge.library import Library
 from everturn_activities.knowledge.walk import Unread, read
@@ -122,3 +123,22 @@ async def test_who_reads_for_long_claims_it_anew(
     await reader.add("t", "/w", "docs", str(folder))
     assert await found(reader) == FILES
     assert taken == [False] * FILES
+
+
+async def test_a_folder_that_is_removed_while_another_process_reads_it_stays_removed(
+    two: list[Library], folder: Path, held: Callable[[], None]
+) -> None:
+    reader, other = two
+    await reader.add("t", "/w", "docs", str(folder))
+    (reading,) = reader._reading.values()
+    async with asyncio.timeout(20):
+        while not await asyncio.to_thread(is_claimed, reader):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    await other.remove("t", "/w", "docs")
+    held()
+    await reading
+
+    assert await asyncio.to_thread(other._index.indexed, 1, None) == Indexed()
+    await other.add("t", "/w", "docs", str(folder))
+    assert await found(reader) == FILES

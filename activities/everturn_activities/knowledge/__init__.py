@@ -9,6 +9,9 @@ from typing import Literal, Protocol
 WORDS_MAX = 32
 """Of a query, as many count."""
 
+REMOVED_SECONDS = 3600.0
+"""So long after a base was dropped nothing is put into it: another process may still read it in."""
+
 Claimed = Literal["reading", "vectors"]
 
 
@@ -74,7 +77,10 @@ class KnowledgeIndex(Protocol):
         ...
 
     def drop(self, base: int, paths: Sequence[str]) -> None: ...
-    def drop_base(self, base: int) -> None: ...
+    def drop_base(self, base: int) -> None:
+        """Forget it for good: what is put into it or noted of it later is not kept."""
+        ...
+
     def note_skipped(self, base: int, skipped: Sequence[str], count: int) -> None: ...
     def indexed(self, base: int, model: str | None) -> Indexed: ...
     def missing(self, base: int, model: str, limit: int) -> list[tuple[str, str]]:

@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from everturn.errors import RuntimeUnavailable
-from everturn_activities.knowledge import WORDS_MAX, Chunk, Claimed, FileMark, Indexed, digest_of
+from everturn_activities.knowledge import (
+    REMOVED_SECONDS,
+    WORDS_MAX,
+    Chunk,
+    Claimed,
+    FileMark,
+    Indexed,
+    digest_of,
+)
 from everturn_activities.knowledge.vectors import Vectors, packed
 from everturn_activities.store.database import Database, Tx
 
@@ -23,6 +31,8 @@ T = TypeVar("T")
 
 MAKING = 0x4556454B
 """The advisory lock of who makes the tables."""
+REMOVING = 0x45564552
+"""With a base, the advisory lock of who removes it, shared by those who put something into it."""
 RANKED_MAX = 20_000
 ANSWER_SECONDS = 90.0
 """Above all that the database's own limits allow a statement and its repetitions."""
@@ -84,6 +94,14 @@ _CLAIM = sa.text(
     " VALUES (:base, :what, :owner, :until)"
     " ON CONFLICT (base, what) DO UPDATE SET owner = excluded.owner, until = excluded.until"
     " WHERE held.owner = excluded.owner OR held.until < :now"
+)
+_PUTTING = sa.text("SELECT pg_advisory_xact_lock_shared(:lock, CAST(:base AS int))")
+_ALONE = sa.text("SELECT pg_advisory_xact_lock(:lock, CAST(:base AS int))")
+_REMOVED = sa.text(
+    "SELECT 1 FROM knowledge1_claims WHERE base = :base AND what = 'removed' AND until >= :now"
+)
+_REMOVE = sa.text(
+    "INSERT INTO knowledge1_claims (base, what, owner, until) VALUES (:base, 'removed', '', :until)"
 )
 _MISSING = sa.text(
     "SELECT digest, text FROM (SELECT DISTINCT ON (digest) digest, id,"
@@ -169,7 +187,7 @@ class PostgresIndex:
             tx.connection.execute(_TOUCH, {"base": base})
             return True
 
-        return self._write(change)
+        return self._put(base, change, otherwise=False)
 
     def put_unread(self, base: int, path: str, mark: FileMark) -> None:
         at = {"base": base, "path": path}
@@ -182,7 +200,7 @@ class PostgresIndex:
             tx.connection.execute(_SET_FILE, {**at, **told})
             tx.connection.execute(_TOUCH, {"base": base})
 
-        self._write(change)
+        self._put(base, change, otherwise=None)
 
     def drop(self, base: int, paths: Sequence[str]) -> None:
         def change(tx: Tx) -> None:
@@ -195,10 +213,12 @@ class PostgresIndex:
                 )
             tx.connection.execute(_TOUCH, {"base": base})
 
-        self._write(change)
+        self._put(base, change, otherwise=None)
 
     def drop_base(self, base: int) -> None:
         def change(tx: Tx) -> None:
+            # Whoever is at putting something is waited for, and later ones find the base removed.
+            tx.connection.execute(_ALONE, {"lock": REMOVING, "base": base})
             for table in ("files", "chunks", "claims", "bases"):
                 tx.connection.execute(
                     sa.text(f"DELETE FROM knowledge1_{table} WHERE base = :base"),  # noqa: S608
@@ -210,6 +230,11 @@ class PostgresIndex:
                     " (SELECT 1 FROM knowledge1_chunks AS c WHERE c.digest = v.digest)"
                 )
             )
+            tx.connection.execute(
+                sa.text("DELETE FROM knowledge1_claims WHERE what = 'removed' AND until < :now"),
+                {"now": tx.now},
+            )
+            tx.connection.execute(_REMOVE, {"base": base, "until": tx.now + REMOVED_SECONDS})
 
         self._write(change)
 
@@ -218,7 +243,7 @@ class PostgresIndex:
         noted = self._noted(base)
         # Each look at a folder tells the same: a write would be flushed for nothing.
         if (noted.skipped, noted.skipped_count) != (tuple(skipped), count):
-            self._write(lambda tx: tx.connection.execute(_NOTE, told) and None)
+            self._put(base, lambda tx: tx.connection.execute(_NOTE, told) and None, None)
 
     def indexed(self, base: int, model: str | None) -> Indexed:
         return self._noted(base, model)
@@ -328,6 +353,16 @@ class PostgresIndex:
         return self._waited(
             lambda: self._database.read(lambda connection: connection.execute(asked, values).all())
         )
+
+    def _put(self, base: int, change: Callable[[Tx], T], otherwise: T) -> T:
+        """What `change` returns of a base that is there; of one that was removed, `otherwise`."""
+
+        def checked(tx: Tx) -> T:
+            tx.connection.execute(_PUTTING, {"lock": REMOVING, "base": base})
+            removed = tx.connection.execute(_REMOVED, {"base": base, "now": tx.now}).first()
+            return change(tx) if removed is None else otherwise
+
+        return self._write(checked)
 
     def _write(self, change: Callable[[Tx], T]) -> T:
         self._make()

@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from everturn_activities.knowledge import WORDS_MAX, Chunk, Claimed, FileMark, Indexed, digest_of
+from everturn_activities.knowledge import (
+    REMOVED_SECONDS,
+    WORDS_MAX,
+    Chunk,
+    Claimed,
+    FileMark,
+    Indexed,
+    digest_of,
+)
 from everturn_activities.knowledge.vectors import Vectors, packed
 
 VERSION = 2
@@ -69,6 +77,8 @@ class SqliteIndex:
         self, base: int, path: str, mark: FileMark, digest: str, chunks: Sequence[Chunk]
     ) -> bool:
         with self._changing() as connection:
+            if self._is_removed(connection, base):
+                return False
             known = connection.execute(
                 "SELECT digest FROM files WHERE base = ? AND path = ?", (base, path)
             ).fetchone()
@@ -90,12 +100,16 @@ class SqliteIndex:
 
     def put_unread(self, base: int, path: str, mark: FileMark) -> None:
         with self._changing() as connection:
+            if self._is_removed(connection, base):
+                return
             self._clear(connection, base, path)
             given = (base, path, mark.mtime_ns, mark.size, "", mark.unread)
             connection.execute(_PUT_FILE, given)
 
     def drop(self, base: int, paths: Sequence[str]) -> None:
         with self._changing() as connection:
+            if self._is_removed(connection, base):
+                return
             for path in paths:
                 self._clear(connection, base, path)
                 connection.execute("DELETE FROM files WHERE base = ? AND path = ?", (base, path))
@@ -109,9 +123,16 @@ class SqliteIndex:
             for table in ("chunks", "files", "claims", "bases"):
                 connection.execute(f"DELETE FROM {table} WHERE base = ?", (base,))  # noqa: S608
             self._forget_vectors(connection)
+            now = self._clock()
+            connection.execute("DELETE FROM claims WHERE what = 'removed' AND until < ?", (now,))
+            connection.execute(
+                "INSERT INTO claims VALUES (?, 'removed', '', ?)", (base, now + REMOVED_SECONDS)
+            )
 
     def note_skipped(self, base: int, skipped: Sequence[str], count: int) -> None:
         with self._changing() as connection:
+            if self._is_removed(connection, base):
+                return
             connection.execute(
                 "INSERT INTO bases (base, skipped, skipped_count) VALUES (?, ?, ?) ON CONFLICT"
                 " (base) DO UPDATE SET skipped = excluded.skipped,"
@@ -228,6 +249,10 @@ class SqliteIndex:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+
+    def _is_removed(self, connection: sqlite3.Connection, base: int) -> bool:
+        query = "SELECT 1 FROM claims WHERE base = ? AND what = 'removed' AND until >= ?"
+        return connection.execute(query, (base, self._clock())).fetchone() is not None
 
     def _clear(self, connection: sqlite3.Connection, base: int, path: str) -> None:
         """Drop a file's chunks. Vectors stay: most of its text comes back at once."""

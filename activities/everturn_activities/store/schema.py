@@ -402,6 +402,8 @@ knowledge_bases = sa.Table(
     sa.Column("folder", sa.Text, nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
     sa.UniqueConstraint("tenant", "workspace", "name"),
+    # What still reads a folder that was removed must not find its number at another.
+    sqlite_autoincrement=True,
 )
 
 # Messages that are sent at set times; Temporal is told the times of one that is `due_at`.

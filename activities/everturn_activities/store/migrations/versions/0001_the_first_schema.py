@@ -938,6 +938,7 @@ def _create_memory() -> None:
         sa.UniqueConstraint(
             "tenant", "workspace", "name", name=op.f("uq_knowledge_bases_tenant_workspace_name")
         ),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "embeddings",
