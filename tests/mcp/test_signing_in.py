@@ -17,7 +17,7 @@ from mcp.shared.auth import OAuthClientInformationFull
 from pydantic import AnyUrl
 
 from everturn.errors import ServerFailed
-from everturn.mcp import ServerConfig
+from everturn.mcp import OAuthConfig, ServerConfig
 from everturn.session import SessionKey
 from everturn_activities.mcp.login import sign_in
 from everturn_activities.mcp.manager import Manager
@@ -217,6 +217,57 @@ async def test_no_token_is_asked_for_over_a_line_that_others_read(tmp_path: Path
     far = ServerConfig(url="http://mcp.example.com/mcp")
     with pytest.raises(ServerFailed, match="its address begins with http://"):
         await sign_in("far", far, Kept(tmp_path, "/work", "far", str(far.url)), print)
+
+
+@pytest.mark.parametrize("wrong", ["authorization_endpoint", "token_endpoint"])
+async def test_nobody_is_sent_to_sign_in_over_a_line_that_others_read(tmp_path: Path, wrong: str):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        told = {"issuer": origin} | {
+            f"{name}_endpoint": f"{origin}/{name}" for name in ("authorization", "token")
+        }
+        told |= {"response_types_supported": ["code"], wrong: "http://login.example.com/x"}
+        known = {
+            b"/mcp": ("401", ""),
+            b"/.well-known/oauth-authorization-server": ("200", json.dumps(told)),
+        }
+        status, body = known.get(target, ("404", ""))
+        writer.write(
+            f"HTTP/1.1 {status} So\r\nWWW-Authenticate: Bearer\r\nConnection: close\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    config = ServerConfig(url=f"{origin}/mcp", oauth=OAuthConfig(client_id="everturn"))
+    asked: list[str] = []
+    async with server:
+        with pytest.raises(ServerFailed, match=r"an address of login\.example\.com that begins"):
+            await sign_in("far", config, Kept(tmp_path, "/work", "far", origin), asked.append)
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(200, "it asks nobody to"), (502, "it asks nobody to, and answers with the status 502")],
+)
+async def test_a_server_that_asks_nobody_to_sign_in_is_told_with_its_answer(
+    tmp_path: Path, status: int, why: str
+):
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 {status} So\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with server:
+        with pytest.raises(ServerFailed) as failed:
+            await sign_in("far", ServerConfig(url=url), Kept(tmp_path, "/work", "far", url), print)
+    assert str(failed.value) == why
 
 
 async def test_a_client_that_is_known_there_does_not_register(tmp_path: Path):

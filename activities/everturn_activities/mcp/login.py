@@ -1,9 +1,7 @@
 """everturn mcp login: a person signs in at a server, once for all workers of a home."""
 
 import asyncio
-import ipaddress
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthFlowError
@@ -12,7 +10,7 @@ from everturn.errors import ServerFailed
 from everturn.hosts import Reach
 from everturn.mcp import ServerConfig
 from everturn_activities.mcp.callback import listening
-from everturn_activities.mcp.oauth import SigningIn
+from everturn_activities.mcp.oauth import SigningIn, is_private
 from everturn_activities.mcp.remote import checked_client
 from everturn_activities.mcp.sign_ins import Kept
 
@@ -39,7 +37,7 @@ async def sign_in(
     Raises ServerFailed, with the end of a sentence.
     """
     assert config.url is not None
-    if not _is_private(config.url):
+    if not is_private(config.url):
         raise ServerFailed(
             "its address begins with http://, over which a token would be read by others; an"
             " address to sign in at begins with https://"
@@ -58,9 +56,9 @@ async def sign_in(
                 asyncio.timeout(PATIENCE_SECONDS),
                 # Which server gives tokens is the server's to say; it may be any public one.
                 checked_client(config.reach, {}, auth, lambda: Reach.of(None)) as client,
-                client.stream("POST", config.url, json=_PING, headers=_HEADERS),
+                client.stream("POST", config.url, json=_PING, headers=_HEADERS) as answer,
             ):
-                pass
+                status = answer.status_code
         except TimeoutError:
             raise ServerFailed(f"nobody did within {PATIENCE_SECONDS:g} s") from None
         except (OAuthFlowError, httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -69,16 +67,6 @@ async def sign_in(
             raise ServerFailed(said[:300]) from None
         made = auth.made(name)
     if made is None:
-        raise ServerFailed("it asks nobody to")
+        beside = "" if status == httpx2.codes.OK else f", and answers with the status {status}"
+        raise ServerFailed(f"it asks nobody to{beside}")
     kept.write(made)
-
-
-def _is_private(url: str) -> bool:
-    """Whether nobody between reads what is sent there."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" or parts.hostname == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(parts.hostname or "").is_loopback
-    except ValueError:
-        return False

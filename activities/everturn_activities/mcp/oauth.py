@@ -1,14 +1,16 @@
 """Signing in at a server by OAuth, with the official SDK's client, and using what came of it."""
 
+import ipaddress
 import json
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -78,7 +80,17 @@ class SigningIn(OAuthClientProvider):
         self._known = client is not None
         self._memory = _Memory(client)
         self._callback = callback
-        super().__init__(url, metadata, self._memory, callback.show, self._answered)
+        super().__init__(url, metadata, self._memory, self._show, self._answered)
+
+    async def _show(self, address: str) -> None:
+        for url in (address, self._get_token_endpoint()):
+            if not is_private(url):
+                host = httpx2.URL(url).host
+                raise OAuthFlowError(
+                    f"it sends to an address of {host} that begins with http://, over which a token"
+                    " would be read by others; it is to name one that begins with https://"
+                )
+        await self._callback.show(address)
 
     async def _answered(self) -> AuthorizationCodeResult:
         answer = await self._callback.answer()
@@ -106,6 +118,17 @@ class SigningIn(OAuthClientProvider):
             hosts=(f"{endpoint.host}:{port}",),
             expires_at=_expires_at(tokens),
         )
+
+
+def is_private(url: str) -> bool:
+    """Whether nobody between reads what is sent there."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        return False
 
 
 class SignedIn(OAuthClientProvider):
