@@ -16,7 +16,7 @@ from stories import Open, Story, count, delta
 from everturn.errors import Fenced, RuntimeUnavailable, StoreAway
 from everturn.events import Event
 from everturn.reading import Transcript
-from everturn.session import ContextHead, TurnHead
+from everturn.session import ContextHead, SessionKey, TurnHead
 from everturn_activities.deltas import DeltaWriter
 from everturn_activities.event_log import redis as module
 from everturn_activities.gateways import TextDelta
@@ -504,6 +504,43 @@ async def test_a_stream_goes_on_while_the_store_is_away(
     async with asyncio.timeout(10):
         assert kinds(await following) == ["message_accepted"]
     await watching.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_epoch_that_another_process_is_about_to_begin_is_not_taken_for_lost(
+    redis: RedisServer,
+    tmp_path: Path,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    on_the_way, asked = asyncio.Event(), asyncio.Event()
+
+    async def begins_late(key: SessionKey, does: str, *given: object) -> object:
+        if does == "begin":
+            on_the_way.set()
+            await asked.wait()
+        return await ask_one(key, does, *given)
+
+    async def asks(key: SessionKey, does: str, *given: object) -> object:
+        answer = await ask_other(key, does, *given)
+        if does == "append":
+            asked.set()
+        return answer
+
+    async with (
+        on_redis(tmp_path, redis.url, prefix) as one,
+        on_redis(tmp_path, redis.url, prefix) as other,
+    ):
+        ask_one, ask_other = one.events._ask, other.events._ask  # type: ignore[attr-defined]
+        monkeypatch.setattr(one.events, "_ask", begins_late)
+        monkeypatch.setattr(other.events, "_ask", asks)
+        await one.send()
+        async with asyncio.timeout(10):
+            await on_the_way.wait()
+            events = await all_of(other)
+    assert kinds(events) == ["message_accepted"]
+    assert events[-1].epoch == 2
+    assert "lost" not in caplog.text
 
 
 async def test_of_two_who_find_a_log_lost_one_begins_the_next_epoch(databases: Databases) -> None:

@@ -43,6 +43,8 @@ SHIPPED_AT_ONCE = 16
 POSITIONS_MAX = 10_000
 GATHER_SECONDS = 0.004
 CLOSE_SECONDS = 2.0
+BEGUN_SECONDS = 0.1
+"""An epoch that the store has and Redis has not yet is taken for lost with its log after this."""
 
 _SCRIPT = files("everturn_activities.event_log").joinpath("redis.lua").read_text()
 
@@ -224,7 +226,7 @@ class RedisEventLog:
     async def _ship_alone(self, key: SessionKey) -> None:
         after = self._positions.get(key, 0)
         with_texts = False
-        refused: tuple[int, int] | None = None
+        refused: tuple[str, int, int] | None = None
         while True:
             standing, rows = await self._database.read(
                 partial(log_epochs.rows_after, key=key, position=after, limit=BATCH)
@@ -236,15 +238,16 @@ class RedisEventLog:
             sent = _batch(rows, texts if with_texts else None)
             answer = await self._ask(key, "append", standing.epoch, self._most, *sent)
             match answer:
-                case ["lost", run]:
-                    await self._begin(key, standing.epoch, standing.epoch, run)
-                    after = self._positions.get(key, 0)
-                case ["epoch", theirs, run]:
-                    # Another process has begun one since, or one was lost with what began it.
-                    if refused == (standing.epoch, theirs):
+                case ["lost", run] | ["epoch", _, run]:
+                    theirs = answer[1] if answer[0] == "epoch" else standing.epoch
+                    found = (answer[0], standing.epoch, theirs)
+                    if standing.epoch == log_epochs.NO_EPOCH or refused == found:
                         await self._begin(key, standing.epoch, theirs, run)
                         after = self._positions.get(key, 0)
-                    refused = (standing.epoch, theirs)
+                    else:
+                        # Another process may have begun one: Redis has it after the store.
+                        await asyncio.sleep(BEGUN_SECONDS)
+                    refused = found
                 case [how, position, new]:
                     if new:
                         self._wakeups.tell_here({logged(key)})
