@@ -206,6 +206,28 @@ async def test_a_turn_that_was_rolled_back_is_in_no_fork_but_one_from_itself(sto
     assert "user: two" in await named(story, "two").transcript()
 
 
+async def test_a_fork_while_a_turn_has_no_step_yet_leaves_out_what_its_origin_does(
+    story: Story,
+) -> None:
+    await worked(story, "one", "two", "three")
+    await story.store.forks.rewind(story.key, 2, None)
+    await story.send("four")
+    turn = await story.begun("run-4")
+    await story.prepare(turn)
+
+    rewound = await fork(story, "rewound")
+
+    assert await story.store.context_tokens(rewound.key) // 7 == 4
+    await story.step(turn)
+    await story.send("instead", mode="rollback")
+    await story.finish(turn, "run-4", outcome="cancelled")
+    await story.begun("run-5", previous="run-4")
+
+    rolled_back = await fork(story, "rolled-back")
+
+    assert await story.store.context_tokens(rolled_back.key) // 7 == 4
+
+
 async def test_forks_of_forks_and_of_conversations_from_elsewhere(story: Story) -> None:
     other = named(story, "i")
     await story.store.create_session(other.key, await settings(story))

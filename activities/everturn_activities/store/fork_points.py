@@ -64,7 +64,8 @@ def end_of(session: LockedSession) -> Point:
     step = _last_finished(session, turn)
     if step:
         return _behind_step(session, turn, step)
-    point = behind(session, turn - 1, None)
+    # What was left out since the turn before ended stays so.
+    point = replace(behind(session, turn - 1, None), cuts=session.cut_n)
     if point.position == 0:
         raise UsageError(
             f"Session {session.key.session!r} has nothing yet to begin with: no step of a first"
