@@ -311,7 +311,8 @@ def _aligned(
         yield from _in_order(a, b)
         return
     first, *others = keys
-    matcher = difflib.SequenceMatcher(None, [*map(first, a)], [*map(first, b)], autojunk=False)
+    # It leaves what many of hundreds share to the end: else its time grows with their cube.
+    matcher = difflib.SequenceMatcher(None, [*map(first, a)], [*map(first, b)])
     for _, first_a, last_a, first_b, last_b in matcher.get_opcodes():
         # What is equal by one key is so by the next.
         yield from _aligned(a[first_a:last_a], b[first_b:last_b], *others)

@@ -114,3 +114,13 @@ def test_long_texts_are_compared_whole_and_shown_cut() -> None:
     assert found.a is not None
     shown = (found.calls[0].result_a, found.a.calls[0].result, found.a.calls[0].arguments["path"])
     assert [len(one or "") for one in shown] == [TEXT_CHARACTERS] * 3
+
+
+def test_hundreds_of_steps_that_call_the_same_are_compared_one_after_the_other() -> None:
+    numbers = range(1, 401)
+    one = [step(n, call("read", path=f"a{n}")) for n in numbers]
+    two = [step(n, call("read" if n % 2 else "grep", path=f"b{n}")) for n in numbers]
+    (found,) = difference(session("a", turn(1, *one)), session("b", turn(1, *two))).turns
+    assert [(step.a.step, step.b.step) for step in found.steps if step.a and step.b] == [
+        (n, n) for n in numbers
+    ]
