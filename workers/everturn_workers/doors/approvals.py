@@ -1,6 +1,5 @@
 """Approvals: the tool calls that wait for a person, and what the person says."""
 
-import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -8,10 +7,9 @@ from pydantic import ValidationError
 
 from everturn.approvals import ToolVerdict
 from everturn.errors import UsageError
-from everturn.inputs import checked_id
 from everturn.views import AcceptedView, AnswerApproval, ApprovalPage
 from everturn_activities.store import Inbound
-from everturn_workers.doors.parts import Name, Parts, authorize, key_of
+from everturn_workers.doors.parts import Name, Parts, authorize, id_of, key_of
 
 
 def add_approvals(routes: APIRouter, parts: Parts) -> None:
@@ -32,7 +30,7 @@ def add_approvals(routes: APIRouter, parts: Parts) -> None:
         request: Request, session: Name, approval: int, body: AnswerApproval
     ) -> AcceptedView:
         """Say whether a tool call may run. The first verdict on it holds."""
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "answer id")
+        name = id_of(body.id, "answer id")
         try:
             verdict = ToolVerdict(approval=approval, **body.model_dump(exclude={"id"}))
         except ValidationError as error:

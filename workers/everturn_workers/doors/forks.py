@@ -23,7 +23,7 @@ from everturn_activities.store import ForkFolder
 from everturn_activities.workspace import protected_from_tools
 from everturn_workers.doors.checkpoints import executors_below, kept_files
 from everturn_workers.doors.homes import is_elsewhere, left_elsewhere
-from everturn_workers.doors.parts import Name, Parts, key_of
+from everturn_workers.doors.parts import Name, Parts, id_of, key_of
 
 LATER = (
     "Files are put back when the next turn begins, by a worker of the home with the id {home}: they"
@@ -68,7 +68,7 @@ def add_forks(routes: APIRouter, parts: Parts) -> None:
     async def rewind_session(request: Request, session: Name, body: RewindSession) -> RewoundView:
         """Take a session that rests back behind a step, and its files with it."""
         key = key_of(request, session)
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "rewind id")
+        name = id_of(body.id, "rewind id")
         behind = (body.turn + 1, 0) if body.step is None else (body.turn, body.step + 1)
         await executors_below(parts, key, behind)
         rewound = await store.forks.rewind(key, body.turn, body.step, name)
@@ -85,7 +85,7 @@ def add_forks(routes: APIRouter, parts: Parts) -> None:
         request: Request, session: Name, body: Undo = _NO_UNDO_BODY
     ) -> RewindUndoneView:
         """Send again what the newest rewind left out; files stay as they are."""
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "undo id")
+        name = id_of(body.id, "undo id")
         undone = await store.forks.undo_rewind(key_of(request, session), name)
         return RewindUndoneView(first=undone.first, last=undone.last)
 

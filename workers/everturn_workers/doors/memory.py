@@ -1,7 +1,6 @@
 """The routes of memory: what is remembered, by whom it is read and changed."""
 
 import asyncio
-import secrets
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -10,7 +9,7 @@ from everturn.errors import UsageError
 from everturn.inputs import checked_id, checked_text
 from everturn.memory import SCOPES, USER, FactScope, MemoryPlace, checked_fact, place
 from everturn.views import FactPage, FactView, Forgotten, NewFact
-from everturn_workers.doors.parts import Parts, authorize, key_of, workspace_of
+from everturn_workers.doors.parts import Parts, authorize, id_of, key_of, workspace_of
 
 Session = Annotated[str | None, Query()]
 Workspace = Annotated[str | None, Query()]
@@ -76,7 +75,7 @@ def add_memory(routes: APIRouter, parts: Parts) -> None:
     @routes.post("/memory", status_code=201)
     async def add_fact(request: Request, body: NewFact) -> FactView:
         """Remember a fact; the same `id`, or the same text, answers with the one there is."""
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "fact id")
+        name = id_of(body.id, "fact id")
         text = checked_fact(checked_text(body.text, "fact"))
         at = await place_of(request, body.scope, body.session, body.workspace, body.user)
         return await memories.save(at, text, f"by-hand/{name}", None)

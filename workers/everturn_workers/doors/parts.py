@@ -1,5 +1,6 @@
 """What the routes under `/v1` work with, and for whom."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,11 @@ def key_of(request: Request, session: str) -> SessionKey:
         return SessionKey(authorize(request), checked_id(session, "session id"))
     except UsageError as error:
         raise UnknownSession(str(error)) from None
+
+
+def id_of(given: str | None, what: str) -> str:
+    """The id that a request names for itself, under which it is done once; a new one without."""
+    return secrets.token_hex(16) if given is None else checked_id(given, what)
 
 
 def folder(field: str, path: Path) -> Path:

@@ -1,7 +1,6 @@
 """The routes of schedules: messages that are sent at set times."""
 
 import asyncio
-import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,7 @@ from everturn.schedules import (
 from everturn.session import SessionKey
 from everturn.views import NewSession
 from everturn_workers.doors.opening import session_settings
-from everturn_workers.doors.parts import Parts, authorize, key_of
+from everturn_workers.doors.parts import Parts, authorize, id_of, key_of
 
 Name = Annotated[str, InPath(alias="name")]
 _NO_BODY = RunSchedule()
@@ -86,7 +85,7 @@ def add_schedules(routes: APIRouter, parts: Parts) -> None:
     @routes.post("/schedules/{name}/run", status_code=202)
     async def run_schedule(request: Request, name: Name, body: RunSchedule = _NO_BODY) -> RunView:
         """Send its message now, whether or not it is paused; the same `id` is the same run."""
-        run_id = secrets.token_hex(16) if body.id is None else checked_id(body.id, "run id")
+        run_id = id_of(body.id, "run id")
         view, fired = await schedules.run(authorize(request), name, f"by-hand:{run_id}")
         await front.wake_all(fired.wakes)
         return view

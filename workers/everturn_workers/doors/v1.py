@@ -61,7 +61,7 @@ from everturn_workers.doors.forks import add_forks
 from everturn_workers.doors.knowledge import add_knowledge
 from everturn_workers.doors.memory import add_memory
 from everturn_workers.doors.opening import session_settings
-from everturn_workers.doors.parts import Name, Parts, authorize, key_of
+from everturn_workers.doors.parts import Name, Parts, authorize, id_of, key_of
 from everturn_workers.doors.schedules import add_schedules
 from everturn_workers.doors.servers import add_servers
 from everturn_workers.doors.swarms import add_swarms
@@ -170,7 +170,7 @@ def _messages(routes: APIRouter, parts: Parts) -> None:
             asked = await parts.invocations.of(key, body.agent, body.text)
             message = message if asked is None else UserMessage(parts=asked)
         inbound = Inbound(
-            id=secrets.token_hex(16) if body.id is None else checked_id(body.id, "message id"),
+            id=id_of(body.id, "message id"),
             kind="message",
             message=message,
             mode=body.mode,
@@ -285,7 +285,7 @@ def _controls(routes: APIRouter, parts: Parts) -> None:
     async def cancel_turn(
         request: Request, session: Name, body: CancelTurn = _NO_CANCEL_BODY
     ) -> AcceptedView:
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "cancel id")
+        name = id_of(body.id, "cancel id")
         inbound = Inbound(id=name, kind="cancel", target=body.turn)
         return await front.accept(key_of(request, session), inbound)
 
@@ -296,7 +296,7 @@ def _budgets(routes: APIRouter, parts: Parts) -> None:
     @routes.post("/sessions/{id}/budget", status_code=202)
     async def answer_budget(request: Request, session: Name, body: AnswerBudget) -> AcceptedView:
         """Raise a limit of the session, or answer what it asks about one."""
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "answer id")
+        name = id_of(body.id, "answer id")
         verdict = BudgetVerdict(**body.model_dump(exclude={"id"}))
         inbound = Inbound(id=name, kind="budget", budget=verdict)
         return await front.accept(key_of(request, session), inbound)
@@ -347,7 +347,7 @@ def _compactions(routes: APIRouter, parts: Parts) -> None:
         request: Request, session: Name, body: Undo = _NO_UNDO_BODY
     ) -> CompactionUndoneView:
         """Send again what the newest compaction left out."""
-        name = secrets.token_hex(16) if body.id is None else checked_id(body.id, "undo id")
+        name = id_of(body.id, "undo id")
         undone = await store.undo_compaction(key_of(request, session), name)
         return CompactionUndoneView(first=undone.first, last=undone.last)
 
